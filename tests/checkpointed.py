@@ -1,4 +1,4 @@
-"""Runs of programs that take no checkpoints, with checkpoints: what they show must not depend on them.
+"""Runs of programs that take no checkpoints, with checkpoints: their results must not depend on them.
 
 ``python -m tests.checkpointed FILE`` runs a program with a checkpoint every few milliseconds in each of its jobs.
 """

@@ -1,4 +1,4 @@
-"""What all tests share: skips that continuous integration does not accept, and a watch over leftovers."""
+"""Fixtures of all tests: skips that continuous integration refuses, and a check of leftovers."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """What stays in one process where tests run in several: a file, and all that use the one session of Spark."""
+    """Return the group of tests that run in one process: a file, or all tests with the session of Spark."""
     for item in items:
         group = "spark" if SPARK in item.path.parents else str(item.path)
         item.add_marker(pytest.mark.xdist_group(group))
@@ -37,7 +37,7 @@ def require() -> Callable[[str, str], None]:
     """``require("redis-server", "apt-get install redis-server")``: a program on the path or an importable module.
 
     Where it is missing the test is skipped, with the reason and the remedy. In CI (``CI=true``)
-    it fails instead: a test that nobody ever runs is none.
+    it fails instead: a test that never runs tests nothing.
     """
 
     def check(name: str, remedy: str) -> None:

@@ -1,4 +1,4 @@
-"""What the whole test suite leans on works: requirements, and the watch over leftovers."""
+"""The base of the test suite: requirements, and the check of leftovers."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def test_it():
 
 
 def outcome(folder: Path, source: str, *, ci: str) -> str:
-    """What pytest says in a process of its own about ``source`` under our conftest."""
+    """Return the output of pytest for ``source`` with our conftest, in a process of its own."""
     (folder / "conftest.py").write_text(CONFTEST.read_text(encoding="utf-8"), encoding="utf-8")
     (folder / "test_it.py").write_text(source, encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", "."]

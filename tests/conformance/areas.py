@@ -1,4 +1,4 @@
-"""Which driver plays the scenarios of which area."""
+"""Drivers of the areas of scenarios."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ AREAS: Final[Mapping[str, Mapping[str, Callable[..., Driver]]]] = {
 
 
 def driver_for(scenario: Scenario) -> Driver:
-    """A fresh driver with what the scenario gives. Raises ``UnknownWord`` if there is none for it."""
+    """Return a new driver with the arguments of the scenario. Raises ``UnknownWord`` if there is none for it."""
     given = dict(scenario.given)
     kind = given.pop("kind", "")
     make = AREAS.get(scenario.area, {}).get(kind)

@@ -18,7 +18,7 @@ from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from tests.conformance.scenarios import Json, Scenario, UnknownWord
 
 Outcome: TypeAlias = Mapping[str, object]
-"""What a step found out, by the words of the format: ``returns``, ``emits``, …"""
+"""Facts of a step, by the words of the format: ``returns``, ``emits``, …"""
 
 NOTHING: Final[Outcome] = {}
 
@@ -27,7 +27,7 @@ _ERRORS: Final[Mapping[type[Exception], str]] = {
     MailboxClosed: "mailbox_closed",
 }
 
-#: How an expected value is compared with what was found, by the ending of its word.
+#: Comparisons of expected and actual values, by the ending of the word.
 _COMPARISONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
     "_one_of": lambda found, expected: found in expected,
     "_any_order": lambda found, expected: _multiset(found) == _multiset(expected),
@@ -37,13 +37,13 @@ _COMPARISONS: Final[Mapping[str, Callable[[Any, Any], bool]]] = {
 
 
 class Driver:
-    """Plays scenarios of one kind. A child takes what is ``given`` as keyword arguments."""
+    """Plays scenarios of one kind. A subclass takes ``given`` as keyword arguments."""
 
-    #: Words that stand beside an action and belong to it: its method gets them as keywords too.
+    #: Words beside an action that belong to it: its method gets them as keywords too.
     BESIDE: ClassVar[frozenset[str]] = frozenset()
 
     def close(self) -> None:
-        """Give back what the driver holds."""
+        """Release the resources of the driver."""
         return None
 
 
@@ -79,18 +79,18 @@ def run(scenario: Scenario, driver: Driver) -> None:
 
 
 def _as_members(word: str, argument: object) -> Json:
-    """An argument that is no object gets the word of its step as its name."""
+    """Return the arguments of a step; one that is no object is named like the step."""
     return cast("Json", argument) if isinstance(argument, dict) else {word: argument}
 
 
 def check(driver: Driver, expect: Json, where: str) -> None:
-    """Compare all facts of ``expect`` with what the driver sees."""
+    """Compare all facts of ``expect`` with those of the driver."""
     for problem in differences(driver, expect):
         raise AssertionError(f"{where}: {problem}")
 
 
 def differences(driver: Driver, expect: Json) -> Iterator[str]:
-    """Says of each fact that does not hold what is there instead."""
+    """Describe each fact that does not hold, with the actual value."""
     for word, expected in expect.items():
         if word == "note":
             continue
@@ -106,7 +106,7 @@ def _identifier(word: str) -> str:
 
 
 def check_outcome(outcome: Outcome, expect: Json, where: str) -> None:
-    """Compare what a step found out with what it says beside its action."""
+    """Compare the facts of a step with those beside its action."""
     for word, expected in expect.items():
         name, same = _find(word, lambda name: name if name in outcome else None)
         assert same(outcome[name], expected), (
@@ -140,7 +140,7 @@ def _perform(driver: Driver, word: str, argument: object, rest: Json) -> Outcome
 
 
 def _find(word: str, lookup: Callable[[str], Any]) -> tuple[Any, Callable[[Any, Any], bool]]:
-    """What ``lookup`` has for ``word``, or for the word without an ending that says how to compare."""
+    """Return the entry of ``lookup`` for ``word``, or for the word without the ending of a comparison."""
     if (found := lookup(word)) is not None:
         return found, lambda found, expected: _settled(found) == _settled(expected)
     for ending, same in _COMPARISONS.items():

@@ -1,4 +1,4 @@
-"""Prints ``N passed, N failed`` for the scenarios, and what else is to be known about them.
+"""Prints ``N passed, N failed`` for the scenarios, and their deviations.
 
 A plugin that ``tests/conftest.py`` registers, since tests may run in other processes than the one that prints.
 """

@@ -23,12 +23,12 @@ _KEYS: Final = {"id", "source", "given", "steps", "expect", "implied", "note"}
 
 
 class UnknownWord(Exception):
-    """A scenario says something that this runner does not understand. It fails: what was not checked did not pass."""
+    """A scenario has a word that this runner does not understand. It fails: an unchecked fact does not pass."""
 
 
 @dataclass(frozen=True)
 class Scenario:
-    """One object of the data; see data/README.md for what the parts mean."""
+    """One object of the data; data/README.md describes the parts."""
 
     area: str
     id: str

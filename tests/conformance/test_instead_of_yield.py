@@ -1,4 +1,4 @@
-"""What aflow does where Flink's operators yield to the mailbox: see DEVIATIONS.md."""
+"""The counterpart of yields to the mailbox of Flink's operators: see DEVIATIONS.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The runner lets nothing pass that it did not check."""
+"""The runner fails scenarios that it did not check."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from tests.conformance.scenarios import (
 
 
 class Counting(Driver):
-    """Adds up what it is told."""
+    """Adds up numbers."""
 
     def __init__(self) -> None:
         self._seen: list[int] = []

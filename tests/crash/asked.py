@@ -1,7 +1,7 @@
 """Branches of random pipelines that ask a service which is slow, now and then fails, and always answers the same.
 
 How long a call takes, and whether it fails, depends on when it is made. So calls complete in any order, and those that
-are made again after a crash do so otherwise than before; what comes of them is the same.
+are made again after a crash do so differently; their results are the same.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ async def thrice(one: Row) -> list[Row]:
 
 
 async def answers(some: Sequence[Numbered]) -> list[Row | Exception]:
-    """For each record its number and what is served for it, or that it failed."""
+    """Return the number and the answer of each record, or its failure."""
 
     async def one_of_them(one: Numbered) -> Row | Exception:
         try:
@@ -89,7 +89,7 @@ async def answers(some: Sequence[Numbered]) -> list[Row | Exception]:
 
 
 def in_order(so_far: tuple[int, int], one: Numbered) -> tuple[int, int]:
-    """A number that tells in which order the records of a key have come."""
+    """Return a number that identifies the order of the records of a key."""
     return one.key, (so_far[1] * 31 + one.n) % 1_000_003
 
 
@@ -104,7 +104,7 @@ def millis(number: int) -> timedelta:
 
 
 def sums(events: af.Stream[T], name: str) -> af.Stream[Row]:
-    """By key and window, what has come in time. What a watermark has overtaken is missing."""
+    """Return the records in time by key and window, without those that a watermark has overtaken."""
     windows = events.key_by(_key).window(af.Tumbling(millis(200)))
     return windows.fold(int, _plus, name=f"sums of {name}").map(
         lambda one: (name, one.key, one.window.start, one.firing, one.value)

@@ -1,4 +1,4 @@
-"""Branches of random pipelines: steps of every kind, whose results depend on nothing but the records."""
+"""Branches of random pipelines: steps of every kind with results that depend on the records only."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Row = tuple[object, ...]
 SPLITS = 3
 EVENTS = 240
 MARKS = 120
-#: Milliseconds; what a split reads late against another one is never late.
+#: Milliseconds; a lag of one split against another never makes records late.
 DELAY = timedelta(milliseconds=300)
 #: Both ends of the range of timestamps.
 SMALLEST = -(2**63)
@@ -257,7 +257,7 @@ def _row(name: str, one: Event | Mark) -> Row:
 
 
 class Later(af.KeyedProcess[int, Event, Row]):
-    """A row for each event, 70 ms behind it, and all events of its key that are earlier."""
+    """Emits for each event, 70 ms later, a row with all earlier events of its key."""
 
     before = af.MapState("before", key=int, of=int)
 
@@ -275,7 +275,7 @@ def later(events: Events, marks: Marks) -> af.Stream[Row]:
 
 
 class Both(af.CoProcess[int, Event, Mark, Row]):
-    """What has come of both sides until each half second."""
+    """Emits the records of both sides up to each half second."""
 
     lefts = af.ListState("lefts", of=int)
     rights = af.ListState("rights", of=int)
@@ -299,7 +299,7 @@ def both(events: Events, marks: Marks) -> af.Stream[Row]:
 
 
 class Controlled(af.BroadcastProcess[int, Event, Mark, Row]):
-    """For each event all marks that are earlier, when they must have come."""
+    """Emits for each event all earlier marks, once they must have arrived."""
 
     marks = af.BroadcastState("marks", key=int, of=int)
 
@@ -371,7 +371,7 @@ def asked_by_key(events: Events, marks: Marks) -> af.Stream[Row]:
 
 
 def asked_one_after_the_other(events: Events, marks: Marks) -> af.Stream[Row]:
-    """Steps behind each other in one task: full ones hold up those in front of them."""
+    """Chains steps in one task: full ones block those upstream."""
     worthy = events.filter_async(worth, name="worth", capacity=2, retry=RETRY)
     copied = worthy.flat_map_async(copies, name="copies", capacity=2, ordered=False, retry=RETRY)
     rows = copied.map(lambda one: ("copy", one[1].n, one[0]))
@@ -400,7 +400,7 @@ def asked_in_groups(events: Events, marks: Marks) -> af.Stream[Row]:
 
 
 def asked_of_marks(events: Events, marks: Marks) -> af.Stream[Row]:
-    """Two sources of different speed, joined behind their steps."""
+    """Joins two sources of different speed downstream of their steps."""
     asked = marks.map_async(answer, name="ask marks", capacity=2, retry=RETRY)
     return (
         keyed(events)
@@ -410,7 +410,7 @@ def asked_of_marks(events: Events, marks: Marks) -> af.Stream[Row]:
 
 
 def kept(events: Events, marks: Marks) -> af.Stream[Row]:
-    """Equal ones share a call, or get what was kept."""
+    """Makes one call for equal records, or uses the cache."""
     few = events.map(lambda one: (one.key, one.n))
     asked = few.map_async(
         _of_key,
@@ -472,7 +472,7 @@ BRANCHES: Sequence[Branch] = [
 ]
 
 
-#: Steps that decide by their watermark what has fired, and what is late.
+#: Steps with firings and late records that depend on their watermark.
 BY_WATERMARK: Sequence[Branch] = [
     tumbling,
     sliding,

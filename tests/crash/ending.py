@@ -33,7 +33,7 @@ async def end(job: af.Job, random: Random, *, within: int, stopped: float) -> No
 def start_again(
     begin: Callable[[], af.Job], random: Random, *, seed: int, ends: int, within: int
 ) -> None:
-    """Start jobs that go on where the one before has ended: so many that end anyhow, and one that runs to its end."""
+    """Start jobs that continue from each other: some that are ended, and one that runs to its end."""
 
     async def main() -> None:
         for _ in range(ends):

@@ -1,7 +1,7 @@
-"""Handlers that are awaited when jobs end, at any moment: what comes of each key is what a process at once gives it.
+"""Async handlers of jobs that end at any time: the results of each key equal those of a synchronous process.
 
-Both do the same, in a way that does not depend on when watermarks come: records of a key are in one split, timers are
-set for moments to come, and what timers do is kept apart from what records do. All state of a key is told at the end of
+Both do the same, independently of the times of watermarks: records of a key are in one split, timers are set for
+future times, and state of timers is separate from that of records. All state of a key is told at the end of
 the input, by its last timer.
 """
 
@@ -59,7 +59,7 @@ class Record:
 
 
 class Seen(Protocol):
-    """What both contexts have."""
+    """Methods of both contexts."""
 
     @property
     def key(self) -> int: ...
@@ -70,7 +70,7 @@ class Seen(Protocol):
 
 
 class Logic:
-    """What is to be done for a record, and for a timer."""
+    """Actions for a record, and for a timer."""
 
     order = af.ValueState("order", of=int)
     numbers = af.ListState("numbers", of=int)
@@ -129,7 +129,7 @@ class Waiting(Logic, af.AsyncKeyedProcess[int, Record, Row]):
     async def process(self, value: Record, ctx: af.AsyncContext[int]) -> list[Row]:
         if value.n % 4 == 0:
             await served(value.n)
-        done = self.record(value, ctx)  # and what it has done is of no effect if it fails now
+        done = self.record(value, ctx)  # without effect if it fails now
         await served(value.n)
         if value.fails:
             raise Hopeless

@@ -1,4 +1,4 @@
-"""Records in flight go on, wherever their step is in the next attempt."""
+"""Records in flight are processed, wherever their step is in the next attempt."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Jobs that fail, or are cancelled, at any moment and go on from their checkpoints give each result exactly once.
+"""Jobs that fail, or are cancelled, at any time and continue from their checkpoints emit each result exactly once.
 
 As ``test_killed``, in one process and in virtual time: sources crash and are read again, jobs are cancelled between two
 steps of the event loop, and the next attempt has another parallelism. Storage is a real folder.
@@ -31,7 +31,7 @@ SEEDS = range(2)
 
 
 class Halves(af.KeyedProcess[tuple[int, int], int, Row]):
-    """For each key and half a second: how many, what sum, told when the half second is over."""
+    """Emits for each key and half second the number and the sum of its records, at its end."""
 
     values = af.ListState[int]("values", of=int)
 
@@ -81,7 +81,7 @@ def _plus(one: int, other: int) -> int:
 
 
 def _in_order(so_far: Row, value: int) -> Row:
-    """All marks of a key are in one split, so this tells whether they have kept their order."""
+    """Emits marks in their order: all marks of a key are in one split."""
     before = so_far[2]
     assert isinstance(before, int)
     return "folded", value % 4, (before * 31 + value) % 9973
@@ -103,7 +103,7 @@ def marks() -> ScriptedSource[int]:
 
 
 def _script(values: Iterable[int], *, millis: int) -> list[Line[int]]:
-    """The values with some pauses, so that time goes on and checkpoints are taken."""
+    """Return the values with some pauses, in which time advances and checkpoints are taken."""
     script: list[Line[int]] = []
     for count, value in enumerate(values):
         script.append(At(value, value * millis))
@@ -187,6 +187,6 @@ def test_jobs_that_are_cancelled_and_started_with_another_parallelism_give_each_
 
 
 async def _steps(count: int) -> None:
-    """Let the event loop turn ``count`` times."""
+    """Run ``count`` passes of the event loop."""
     for _ in range(count):
         await asyncio.sleep(0)

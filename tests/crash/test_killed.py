@@ -1,7 +1,7 @@
-"""A program that is killed with SIGKILL and started again writes what it writes when nobody kills it.
+"""A program that is killed with SIGKILL and started again has the output of an undisturbed one.
 
 The short form of ``python -m bench crash``. Nothing here depends on how long anything takes: the program cannot end
-before it was killed as often as is wanted, and kills wait for what they are to interrupt.
+before the wanted number of kills, and a kill waits for the operation to interrupt.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def expected(settings: Settings, tmp_path_factory: pytest.TempPathFactory) -> Ou
 
 
 def four_kills(random: Random) -> list[Kill]:
-    """One of them before the job runs, one as soon as it does; the others have checkpoints behind them."""
+    """Kill once before the job runs, once as soon as it runs, and then after checkpoints."""
     kills = [
         Kill(From.START, random.uniform(0.0, 0.3)),
         Kill(From.RUNNING, random.uniform(0.0, 0.3)),

@@ -1,4 +1,4 @@
-"""What is late is the same for any parallelism, scheduling and restart where a source has one split.
+"""Late records of a source with one split are the same for any parallelism, scheduling and restart.
 
 The records arrive out of order by more than the delay, so that some of them are late in each run.
 """

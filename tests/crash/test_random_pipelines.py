@@ -1,6 +1,6 @@
-"""Pipelines of steps drawn at random, whose jobs end at random moments, give each result exactly once.
+"""Random pipelines of jobs that end at random times emit each result exactly once.
 
-What ``test_in_process`` is for one pipeline, this is for many: branches of every kind of step, and in each start other
+``test_in_process`` has one pipeline; this has many: branches of every kind of step, and in each start other
 barriers, batches, channels, chaining, parallelism, state backend; ended by cancelling, stopping or a crash of a source.
 The results of each branch depend on nothing but the records, so that they can be compared with those of a run in peace.
 """
@@ -45,13 +45,13 @@ from tests.runtime.checkpoints.ledger_sink import LedgerSink
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """What stays the same in all starts of a seed."""
+    """The constant part of all starts of a seed."""
 
     branches: tuple[Branch, ...]
     one_sink: bool
     delays: tuple[float, ...]
     splits: int
-    """Of the events: ``SPLITS``, or one, which leaves subtasks without any."""
+    """Splits of the events: ``SPLITS``, or one, so that other subtasks have none."""
     uneven: bool
     """True if steps are held up for some rows, so that watermarks of subtasks differ."""
     crashes: int
@@ -146,7 +146,7 @@ def barriers(random: Random) -> af.checkpoints.Aligned | af.checkpoints.Unaligne
 
 
 async def held_up(row: Row) -> Row:
-    """Take longer for some rows, so that some subtasks are held up and their watermarks are behind the others."""
+    """Take longer for some rows, so that the watermarks of some subtasks are behind those of others."""
     await asyncio.sleep(0.01 if crc32(repr(row[1:3]).encode()) % 3 == 0 else 0)
     return row
 
@@ -175,7 +175,7 @@ async def attempt(
     # Records of a broadcast that are in flight cannot be shared out anew.
     parallelism = fixed if controlled in case.branches else random.randint(1, 4)
     chosen_options = uneven(random, folder) if case.uneven else options(random, folder)
-    # Behind a channel splits cannot be told apart, and steps that are full hold up those of some subtasks only.
+    # Downstream of a channel there are no splits, and full steps delay some subtasks only.
     max_delay = DELAY if chosen_options.chaining else NEVER_LATE
     job = case.flow(sinks, crashing=True, max_delay=max_delay).start(
         parallelism=parallelism,

@@ -1,4 +1,4 @@
-"""Event time goes on when a job is continued with another parallelism."""
+"""Event time advances when a job continues with another parallelism."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ SECOND = timedelta(seconds=1)
 
 
 def mixed() -> af.Flow:
-    """Seconds of event time, told behind an exchange, of a source that does not end within an hour."""
+    """Emits seconds of event time, downstream of an exchange, of a source that does not end within an hour."""
     flow = af.Flow("mixed")
     numbers = ScriptedSource[int](*range(10), Pause(SECOND), *range(10, 500), Pause(3600 * SECOND))
     timed = flow.source(numbers, name="numbers").rebalance().event_time(lambda n: n * 100)

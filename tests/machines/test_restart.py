@@ -19,7 +19,7 @@ from aflow.machines.restart import (
 
 
 def decisions(budget: RestartBudget, *times: int, draw: float = 0.5) -> Sequence[Decision]:
-    """What is decided at failures at these moments."""
+    """Return the decisions at failures at these times."""
     return [budget.on_failure(at, draw) for at in times]
 
 

@@ -1,4 +1,4 @@
-"""Whenever a job fails: what holds for all its restarts."""
+"""Invariants of all restarts of a job."""
 
 from __future__ import annotations
 

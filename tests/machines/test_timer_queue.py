@@ -282,7 +282,7 @@ class TimerQueueRules(RuleBasedStateMachine):
         super().__init__()
         self.queue: TimerQueue[str, str] = TimerQueue()
         self.model: list[tuple[int, str, str]] = []
-        #: What there was when changes were taken last.
+        #: The timers when changes were taken last.
         self.taken: set[tuple[int, str, str]] | None = None
 
     @rule(time=times, key=keys, namespace=namespaces)
@@ -318,7 +318,7 @@ class TimerQueueRules(RuleBasedStateMachine):
         ),
     )
     def fire_and_act(self, now: int, acts: list[tuple[str, int, str, str]]) -> None:
-        """What handles a timer does one of ``acts``."""
+        """Perform one of ``acts`` in the handler of each timer."""
         left = iter(acts)
         for timer in self.queue.due(now):
             due = [t for t in self.model if t[0] <= now]

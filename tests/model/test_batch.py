@@ -1,4 +1,4 @@
-"""What a batch gives of itself, and how many results become batches."""
+"""Parts of batches, and batches of many results."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""aflow is imported, and says what it lacks, on a system that has no `fcntl`."""
+"""aflow can be imported, and reports the missing locks, on a system without `fcntl`."""
 
 from __future__ import annotations
 

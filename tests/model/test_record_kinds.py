@@ -1,4 +1,4 @@
-"""Classes taken apart and put together: each of the four forms, and what must not be taken."""
+"""Classes taken apart and made again: each of the four forms, and classes that are refused."""
 
 from __future__ import annotations
 

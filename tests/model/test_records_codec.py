@@ -1,4 +1,4 @@
-"""The encoding of records whose type nobody has declared."""
+"""The encoding of records without a declared type."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Bytes of records that somebody else has made: what they name is never imported, called or half understood."""
+"""Bytes of records from an unknown origin: names in them are never imported or called."""
 
 from __future__ import annotations
 

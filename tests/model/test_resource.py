@@ -1,4 +1,4 @@
-"""What a Resource refuses, and what errors call it."""
+"""Invalid resources, and the names of resources in errors."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ class Rule:
 
 
 class Limits(BroadcastProcess[str, str, Rule, str]):
-    """Tells of a key that comes more often than its rule allows, and 10 ms later how often it came."""
+    """Emits a key with more records than its rule allows, and 10 ms later the number of its records."""
 
     rules = BroadcastState("rules", key=str, of=Rule)
     count = ValueState("count", of=int)
@@ -301,11 +301,11 @@ def test_keyed_state_is_refused_for_a_stream_without_keys() -> None:
         check_broadcast_process(Limits(), keyed=False)
 
 
-# ---------------------------------------------------------------------------------- what is refused
+# ---------------------------------------------------------------------------------- refusals
 
 
 class Keeping(Prices):
-    """Keeps what only ``process_broadcast`` may use."""
+    """Keeps a context that only ``process_broadcast`` may use."""
 
     def open(self) -> None:
         self.kept: ControlContext | None = None

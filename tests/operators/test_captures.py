@@ -1,4 +1,4 @@
-"""What an operator captures: changes, replayed, are all there is, whatever goes on before they become bytes."""
+"""Captures of operators: replayed changes are complete, whatever happens before they are encoded."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ LISTS = folding(list, appended, joined)
 
 
 class _States:
-    """State of every kind, and what each number does with it."""
+    """Uses state of every kind, by the number of the record."""
 
     last = ValueState("last", of=list[int])
     some = ListState("some", of=int)
@@ -147,7 +147,7 @@ class OfKeyAndWindow(WindowFunction[str, Any, Any]):
 
 
 class Forgetting(WindowFunction[str, Any, Any]):
-    """Has state of keys and of windows that goes by itself."""
+    """Has state of keys and of windows that expires."""
 
     of_key = ListState("of key", of=int, ttl=timedelta(milliseconds=5))
     of_window = ListState("of window", of=int, ttl=timedelta(milliseconds=3))
@@ -219,7 +219,7 @@ class Records:
 
 @dataclass(frozen=True)
 class Advance:
-    """The watermark and the clock go on."""
+    """Advance the watermark and the clock."""
 
     by: int
 
@@ -231,7 +231,7 @@ class Capture:
 
 @dataclass(frozen=True)
 class Restart:
-    """Another operator goes on from what was captured."""
+    """Replace the operator by one restored from the captures."""
 
 
 Step = Records | Advance | Capture | Restart
@@ -246,7 +246,7 @@ def stories(keys: Sequence[Hashable]) -> st.SearchStrategy[list[Step]]:
 
 
 class Life:
-    """One operator after the other, and what they have captured."""
+    """Operators that replace each other, and their captures."""
 
     def __init__(self, make: Callable[[], Operator]) -> None:
         self.driver = Driver(make)
@@ -299,7 +299,7 @@ class Life:
 
 
 def entries(snapshot: OperatorSnapshot) -> Mapping[tuple[int, str], Bag[tuple[Hashable, bytes]]]:
-    """What each key has under each name, in no order; without the descriptions of states."""
+    """Return the stored values by name and key, in no order, without the layouts of states."""
     return {
         (group, name): Bag((key_of(key), data) for key, data in some)
         for group, names in snapshot.keyed.items()
@@ -406,7 +406,7 @@ def check_changes_replayed(name: str, story: list[Step]) -> None:
     assert stored.members == there.members
 
 
-#: A restore drops what the rows of keys that have not changed for long still hold in vain.
+#: A restore drops expired values in rows of keys that have not changed for long.
 READ_ANEW = {"interval", "as of", "as of, tolerance"}
 
 
@@ -423,7 +423,7 @@ def test_state_that_expires_without_records_is_removed_from_storage(name: str) -
         life.capture()
         if name not in READ_ANEW:
             assert entries(life.stored()) == entries(life.driver.snapshot())
-        # Late ones, for what is kept for them.
+        # Late records, for the state that is kept for them.
         life.live(Records([("a", 4, -3), ("b", 11, -3)], right=False))
     life.capture()
     for _ in range(40):

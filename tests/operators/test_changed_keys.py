@@ -1,4 +1,4 @@
-"""Which keys have changed: what is noted, from when on, and when it is not worth it."""
+"""Records of changed keys: their content, their start, and their limits."""
 
 from __future__ import annotations
 

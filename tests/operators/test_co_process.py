@@ -29,7 +29,7 @@ Order = tuple[str, int]
 
 
 class Payments(CoProcess[str, Order, Order, str]):
-    """Orders on the left, payments on the right; an order that is not paid after 10 ms goes aside."""
+    """Orders on the left, payments on the right; an order that is not paid after 10 ms is sent to a side output."""
 
     order = ValueState("order", of=int)
     paid = ListState("paid", of=int)
@@ -270,7 +270,7 @@ def test_a_message_names_the_call_that_takes_a_co_process() -> None:
 
 
 class Totals(CoProcess[int, int, int, tuple[int, int, int]]):
-    """How much each key got on either side, told at the end of time."""
+    """Emits the totals of each key for both inputs at the end of time."""
 
     left = ValueState("left", of=int)
     right = ValueState("right", of=int)
@@ -294,7 +294,7 @@ def _key(value: int) -> int:
 
 
 Act = tuple[bool, int, int]
-"""On the left (or the right), a value, and how far the watermark of that input goes behind it."""
+"""A value of the left (or right) input, and the watermark of that input after it."""
 
 
 @given(acts=st.lists(st.tuples(st.booleans(), st.integers(0, 50), st.integers(0, 5)), max_size=30))

@@ -42,7 +42,7 @@ def records(*numbers: int) -> Output:
 
 
 def news(step: OperatorHarness[int, int]) -> Output:
-    """The output without watermarks that were sent again: a restored step tells its readers, who were restored too."""
+    """Return the output without repeated watermarks: a restored step sends its watermark to restored readers."""
     told: Output = []
     last: Watermark | None = None
     for element in step.output:
@@ -340,7 +340,7 @@ def test_a_timestamp_beyond_time_is_refused_whatever_the_generator(beyond: int) 
 
 
 class Heartbeat:
-    """Believes whatever a record says, and that time goes on by itself: a second whenever it is asked."""
+    """Emits the timestamp of each record, and a second more at each poll."""
 
     def __init__(self) -> None:
         self.at = 0
@@ -396,7 +396,7 @@ def test_each_split_has_a_generator_of_its_own_and_the_slowest_counts(
     step: OperatorHarness[int, int] = OperatorHarness(
         lambda: EventTimeOperator(lambda n: n, TimeStrategy(make))
     )
-    made.clear()  # what looked at its kind
+    made.clear()  # the one that was made to check its class
     for split in ("a", "b"):
         step.operator.on_split_start(split)
     step.operator.on_split("a")
@@ -459,7 +459,7 @@ def test_a_mixed_stream_continues_where_it_was_with_the_same_parallelism(
 
 
 def test_splits_wait_for_each_other_and_for_records_in_flight_of_the_former_mixed_stream() -> None:
-    """Restored is a job in which an exchange stood before the step, and splits come right out of the source now."""
+    """Restore a job with an exchange upstream of the step in one in which the step reads the source."""
     split, mixed = bounded(), bounded()
     for name, newest in {"a": 100, "b": 50}.items():
         split.operator.on_split_start(name)
@@ -488,7 +488,7 @@ def test_splits_wait_for_each_other_and_for_records_in_flight_of_the_former_mixe
 
 
 def two_mixed_streams() -> list[OperatorSnapshot]:
-    """What two subtasks write, of which the first has come to 100 and the second to 50."""
+    """Return the snapshots of two subtasks with the watermarks 100 and 50."""
     written: list[OperatorSnapshot] = []
     for subtask, newest in enumerate((100, 50)):
         step = one_of(2, subtask)

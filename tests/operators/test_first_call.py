@@ -1,4 +1,4 @@
-"""A function that returns what nothing awaits, or forgets to return, fails at its first record with the cure."""
+"""A function that returns a coroutine, or forgets to return, fails at its first record with the cure."""
 
 from __future__ import annotations
 
@@ -151,7 +151,7 @@ def none_yet() -> int | None:
 
 
 def failure(build: Callable[[af.Stream[int]], Any], *, chaining: bool = True) -> af.OperatorError:
-    """What the job fails with over the records 7, 7, … of event time."""
+    """Return the failure of a job over the records 7, 7, … of event time."""
     flow = af.Flow("mistake")
     build(flow.source([7] * 5).event_time(lambda n: n, name="time")).to(af.CollectSink())
     with pytest.raises(af.OperatorError) as caught:

@@ -1,4 +1,4 @@
-"""``event_time`` in a job whose past was computed elsewhere: it begins at the moment T that its state names."""
+"""``event_time`` in a job after a backfill: it begins at the time T of its state."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aflow.testing import At, Mode, OperatorHarness
 
 T = 100
 
-#: The most that can be said in front of a record at T: one more is said behind it.
+#: The greatest watermark before a record at T; the next one follows the record.
 BEFORE = Watermark(T - 2)
 
 Output = list[At[int] | Watermark | Idle | Active]
@@ -24,7 +24,7 @@ Step = OperatorHarness[int, int]
 
 every_way = pytest.mark.parametrize("mode", Mode)
 
-#: What a backfill leaves for the step.
+#: State of the step after a backfill.
 LEFT = OperatorSnapshot(operator={BEGINS: begins_at(T)})
 
 

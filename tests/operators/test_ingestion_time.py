@@ -26,7 +26,7 @@ def arrivals(mode: Mode = Mode.STRAIGHT, *, start: int = START) -> OperatorHarne
 
 
 class Clock:
-    """Says what it is told to."""
+    """A clock with a settable time."""
 
     def __init__(self, at: int) -> None:
         self.at = at

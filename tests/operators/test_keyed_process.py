@@ -37,9 +37,9 @@ class Changes(KeyedProcess[str, int, tuple[str, int]]):
 
 
 class Scripted(KeyedProcess[str, str, tuple[str, int]]):
-    """Does to its timers what the records say: ``event 10``, ``-event 10``, ``processing 10``, ``-processing 10``.
+    """Sets and deletes timers by records such as ``event 10``, ``-event 10``, ``processing 10``, ``-processing 10``.
 
-    A timer gives key and time, and does what ``again`` says for its time.
+    A timer emits key and time, and does the action of ``again`` for its time.
     """
 
     again: dict[int, str] = {}  # noqa: RUF012 - read only
@@ -60,7 +60,7 @@ class Scripted(KeyedProcess[str, str, tuple[str, int]]):
 
 
 class Silence(KeyedProcess[str, int, str]):
-    """Reports a key that stays silent for 10 ms of event time, and for how many records it had spoken."""
+    """Emits a key without records for 10 ms of event time, and the number of its records before."""
 
     seen = ListState("seen", of=int)
 

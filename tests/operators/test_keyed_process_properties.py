@@ -1,4 +1,4 @@
-"""A keyed process with timers does what a naive model says, snapshot and restore included."""
+"""A keyed process with timers equals a naive model, with snapshots and restores."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ Result = tuple[str, str, int, int]
 
 @dataclass(frozen=True)
 class Command:
-    """What a record asks its key to do with a timer."""
+    """An action on a timer of the key of a record."""
 
     key: str
     domain: TimeDomain
     delete: bool
     at: int
     again: int
-    """When it rings, set another one that much later; 0: do not."""
+    """Delay of another timer that is set when it fires; 0: none."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +125,7 @@ STEPS = st.lists(
 
 
 def by_time_and_key(results: list[Result]) -> list[Result]:
-    """Which key goes first at one moment is not promised."""
+    """Sort results of one time: the order of keys is undefined."""
     return sorted(results, key=lambda result: (result[2], result[1]))
 
 

@@ -258,7 +258,7 @@ def test_a_failing_close_is_blamed() -> None:
 
 
 class GivesUp(ProcessFunction[int, int]):
-    """Raises ``CancelledError`` by itself where it is told to."""
+    """Raises a ``CancelledError`` of its own in one method."""
 
     def __init__(self, where: str) -> None:
         self.where = where

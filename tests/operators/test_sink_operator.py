@@ -1,4 +1,4 @@
-"""The queue in front of a writer: batches, marks of checkpoints, and commits, in their order."""
+"""The queue of a writer: batches, marks of checkpoints, and commits, in their order."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from tests.operators.driver import Driver
 
 
 class Slow(Writer[int]):
-    """Is busy with everything until told that it is done; keeps what it was asked to do, in order."""
+    """Is busy with each request until the test ends it; keeps the requests in order."""
 
     def __init__(self) -> None:
         self.asked: list[object] = []
@@ -41,7 +41,7 @@ async def _nothing() -> None:
 
 
 class Desk:
-    """A sink operator whose writer is done when the test says so."""
+    """A sink operator with a writer that is controlled by the test."""
 
     def __init__(self) -> None:
         self.writer = Slow()
@@ -56,7 +56,7 @@ class Desk:
         return [batch.values for batch in batches]
 
     def done(self, result: Committable | None = None) -> None:
-        """The writer has finished what it was busy with."""
+        """Finish the current request of the writer."""
         self.sink.close()
         self.sink.written(result)
 

@@ -11,12 +11,12 @@ import aflow as af
 from aflow.testing import CollectSink
 from aflow.testing.virtual_time import virtual_time
 
-#: Each key comes back after many others.
+#: Each key has another record after many other keys.
 RECORDS = [(f"key {at * 37 % 50}", at) for at in range(400)]
 
 
 class Gaps(af.KeyedProcess[str, tuple[str, int], tuple[str, int]]):
-    """How long a key was away; its timer tells of the last record."""
+    """Emits the time since the previous record of a key; its timer emits the last record."""
 
     last = af.ValueState("last", of=int)
     seen = af.ListState("seen", of=int)

@@ -1,4 +1,4 @@
-"""map, filter, flat_map, map_batch and key_by: values, timestamps, and what is said when a function fails."""
+"""map, filter, flat_map, map_batch and key_by: values, timestamps, and errors of functions."""
 
 from __future__ import annotations
 

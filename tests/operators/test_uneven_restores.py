@@ -1,4 +1,4 @@
-"""Every keyed step, restored from subtasks with different watermarks, gives what it would have given without a restore.
+"""Every keyed step, restored from subtasks with different watermarks, has the results of a run without a restore.
 
 Former subtasks get records and watermarks of their own. Their snapshots are restored with another parallelism, and
 watermarks start again at the smallest one. The reference is the former subtasks, which continue with the same records

@@ -1,4 +1,4 @@
-"""The gate of the scenarios about barriers: what arrived and was not polled yet."""
+"""The gate of the scenarios about barriers: elements that arrived and were not polled yet."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Announcement:
 
 @dataclass(frozen=True, slots=True)
 class Overtaken:
-    """A barrier that has overtaken, with what was in front of it."""
+    """A barrier that has overtaken, with the data before it."""
 
     barrier: Barrier
     data: Sequence[Data]
@@ -40,7 +40,7 @@ class Overtaken:
 
 Queued: TypeAlias = Data | Barrier | CancelBarrier | End
 Urgent: TypeAlias = Announcement | Overtaken
-#: What the scenarios call them.
+#: Their names in the scenarios.
 WORDS: Final[Mapping[type[Queued | Urgent], str]] = {
     Announcement: "announcement",
     Data: "data",

@@ -1,11 +1,11 @@
 """barriers.json: the barrier machines, each with a gate whose channels are queues.
 
-Most scenarios say what arrives, and all of it is handed to the machine at once; those with ``remote`` or ``local``
-channels poll. What the scenarios leave open is decided here:
+In most scenarios each element is passed to the machine when it arrives; those with ``remote`` or ``local`` channels
+poll. The driver decides what the scenarios leave open:
 
 - A buffer takes ten milliseconds to be processed, and barriers are made at 0: some scenarios about durations do not
   show in their steps where their source sleeps.
-- Gates of ``alternating`` scenarios hand out what stands behind a barrier also while its channel is blocked, as the
+- Gates of ``alternating`` scenarios emit elements after a barrier also while its channel is blocked, as the
   test channels of the source do: two scenarios count such data and such barriers, see DEVIATIONS.md. All other gates
   hold it back, and so ``output`` shows whether the machine blocks where it should not.
 """
@@ -69,7 +69,7 @@ _REPEATED: Final = (
 
 
 class BarrierHandler(Driver):
-    """A machine, its gate, and everything that was told and done. ``sleep_ms`` is what the steps say again."""
+    """A machine, its gate, and all events and instructions. ``sleep_ms`` repeats the steps."""
 
     BESIDE = frozenset({"run_timers"})
 
@@ -115,7 +115,7 @@ class BarrierHandler(Driver):
         self._bytes: Counter[int] = Counter()
         self._last_bytes = 0
 
-    # ----------------------------------------------------------------------------------------- what happens
+    # ----------------------------------------------------------------------------------------- actions
 
     def do_buffer(self, channel: int, value: str) -> None:
         self._now += _MS_PER_BUFFER
@@ -190,7 +190,7 @@ class BarrierHandler(Driver):
             if not self._closed:  # as the runtime: a mailbox that is closed takes no alarm
                 self._tell(AlarmFired())
 
-    # ------------------------------------------------------------------------------------------ what is seen
+    # ------------------------------------------------------------------------------------------ facts
 
     def see_output(self, _: str) -> str:
         return "same_as_input" if self._output == self._input else f"{self._output}"
@@ -313,7 +313,7 @@ class BarrierHandler(Driver):
     def see_captured_inflight_nonempty(self) -> bool:
         return bool(self._captured())
 
-    # ------------------------------------------------------------------------------------------ how it goes on
+    # ------------------------------------------------------------------------------------------ the task
 
     @property
     def _triggers(self) -> list[TriggerCheckpoint]:

@@ -66,8 +66,8 @@ class Decider(Driver):
     def do_request(
         self, name: str, type: str, *, periodic: bool, forced: bool | None = None
     ) -> Outcome:
-        # No savepoint of ours waits. What Flink does with one that is not forced we do with a checkpoint that
-        # somebody asks for, which waits too and is not scheduled either.
+        # Savepoints of aflow do not wait. A requested periodic checkpoint corresponds to one of Flink that is not
+        # forced: it waits, and is not scheduled.
         savepoint = type == "savepoint" and forced is True
         kind = CheckpointKind.SAVEPOINT if savepoint else CheckpointKind.PERIODIC
         wanted = WantedCheckpoint(kind, None if periodic else len(self._names))
@@ -139,7 +139,7 @@ class Completed(Driver):
 class Failures(Driver):
     """How many failures the job bears, asked of a coordinator without schedule.
 
-    What a failover aborts is never told as a failure: its coordinator ends. Here such a checkpoint just stays pending.
+    A checkpoint that a failover aborts is no failure: its coordinator ends. Here such a checkpoint is left pending.
     """
 
     def __init__(self, *, tolerable_failures: int) -> None:
@@ -284,7 +284,7 @@ class WholeCoordinator(Driver):
         return {"accepted": bool(begun), "fails": None if begun else why}
 
     def do_await_trigger(self, count: int) -> None:
-        """Let the time pass until so many checkpoints were triggered."""
+        """Advance the time until a number of checkpoints is triggered."""
         while len(self._triggered) < count:
             assert self._alarm is not None, "no checkpoint is scheduled"
             self.do_advance_clock_ms(max(0, self._alarm - self._now))
@@ -324,7 +324,7 @@ class WholeCoordinator(Driver):
         return list(self._aborted)
 
     def see_notified_complete(self, expected: dict[str, list[str]]) -> dict[str, list[str]]:
-        """All tasks are told; ``commit_tasks`` are those that listen, if the scenario names any."""
+        """Return the notified tasks: ``commit_tasks`` if the scenario names any, else all."""
         listening = list(self._commit_tasks or self._tasks)
         told = {str(number): listening for number in self._completed}
         return {number: told.get(number, []) for number in expected or told}

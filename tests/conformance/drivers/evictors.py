@@ -1,4 +1,4 @@
-"""evictors.json: window steps whose records an evictor drops, before the function sees them or after."""
+"""evictors.json: window steps whose records an evictor drops, before the function or after it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""interval_join.json: one key, two inputs, and what is kept of them."""
+"""interval_join.json: one key, two inputs, and their state."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from aflow.testing import At, TwoInputHarness
 from tests.conformance.driver import NOTHING, Driver, Outcome
 from tests.conformance.scenarios import Json, UnknownWord
 
-#: What the data calls the late outputs.
+#: Names of the late outputs in the data.
 _OUTPUTS: Final = {"left_late": LATE_LEFT, "right_late": LATE_RIGHT}
 
 _EVERY_PAIR: Final = (
@@ -34,7 +34,7 @@ class _Record:
 
 
 class IntervalJoin(Driver):
-    """A join in one subtask. ``late_side_outputs`` names those that somebody reads."""
+    """A join in one subtask. ``late_side_outputs`` are those with a reader."""
 
     def __init__(
         self,
@@ -135,13 +135,13 @@ class IntervalJoin(Driver):
         ]
 
     def _late(self, name: str) -> list[Json]:
-        """What the reader of a late output got: nothing if there is none."""
+        """Return the records of a late output: none without a reader."""
         if name not in self._read:
             return []
         return [{"ts": one.value.ts} for one in self._step.side(Tag[_Record](_OUTPUTS[name]))]
 
     def _kept(self, name: str) -> list[int]:
-        """The timestamps of one input as a snapshot has them; what went may take memory a little longer."""
+        """Return the timestamps of one input in a snapshot; expired ones may be in memory a little longer."""
         snapshot = self._step.snapshot()
         assert snapshot is not None
         return [

@@ -122,7 +122,7 @@ class MailboxOrder(Driver):
         self._loop.run_until_complete(asyncio.wait_for(self._consume(poison), 30))
 
     def do_other_thread_run_exclusively(self, puts: int, priority: int) -> None:
-        """What runs on the task's loop has the mailbox for itself: a thread that wants that sends a function there."""
+        """Send a function to the loop of the task, where it has exclusive access to the mailbox."""
 
         def exclusively() -> None:
             self._loop.call_soon(self._close_now)  # the close that comes while this is running

@@ -1,4 +1,4 @@
-"""merging_window_set.json: which windows have become one, and where what they hold is filed."""
+"""merging_window_set.json: merged windows, and the windows under which their state is filed."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ class MergingWindows(Driver):
         state_window_one_of: Sequence[Bounds] = (),
         merged_state_windows: Sequence[Bounds] | str,
     ) -> None:
-        """Compare a merge with what a scenario says of it."""
+        """Compare a merge with that of a scenario."""
         kept = [state_window] if state_window is not None else state_window_one_of
         assert _bounds(merge.target) == target
         assert _bounds(merge.state_window) in kept
@@ -101,7 +101,7 @@ class MergingWindows(Driver):
         self._windows.retire(TimeWindow(*bounds))
 
     def see_merged_state_windows(self, expected: str) -> object:
-        """``expected`` itself if what it says is so; else the windows that were merged last."""
+        """Return ``expected`` if it holds; else the windows that were merged last."""
         if expected != "the two existing state windows that were not kept":
             raise UnknownWord(f"which state windows are {expected!r}?")
         assert self._merge is not None

@@ -17,7 +17,7 @@ from tests.conformance.driver import NOTHING, Driver, Outcome, number
 from tests.conformance.drivers.mailbox import take
 from tests.conformance.scenarios import UnknownWord
 
-#: Passes of the loop in which something that was waited for must have happened.
+#: Passes of the loop within which an awaited event must happen.
 _SOON: Final = 1_000
 _SUSPENDS: Final = (
     "suspend on every call",
@@ -33,7 +33,7 @@ _SENDER: Final = (
 
 
 class _Expected(Exception):
-    """What a mail raises."""
+    """The error of a mail."""
 
 
 class _Clock(SystemClock):
@@ -133,7 +133,7 @@ class Processor(Driver):
         self.do_quiesce()
 
     def do_close(self) -> None:
-        """Whoever closes the mailbox is given the mails that never run, and cancels what waits for them."""
+        """Close the mailbox, and cancel the futures of the mails that never ran."""
         leftovers = self._mailbox.order.close()
         for future, mail in self._futures.values():
             if mail in leftovers:
@@ -254,7 +254,7 @@ def _suspend(loop: MailboxLoop) -> None:
 
 
 def _rules(action: str) -> Iterator[tuple[int | None, Effect]]:
-    """On which calls (None: on all) the default action does what."""
+    """Actions of the default action, by its calls (None: all)."""
     for clause in action.split("; "):
         if clause in ("count", "sets started", "no-op", _STOPS):
             continue

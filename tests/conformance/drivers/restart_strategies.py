@@ -1,4 +1,4 @@
-"""restart_strategies.json: what is decided when a job has failed."""
+"""restart_strategies.json: decisions at failures of a job."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.conformance.scenarios import Json, UnknownWord
 _UNLIMITED: Final = 2**62
 #: Where no scenario asks for many draws: the largest, which is the most likely to leave the bounds.
 _DRAW: Final = 0.999
-#: Times that a scenario gives in words, as what is added to the threshold and the current delay.
+#: Times that a scenario describes in words, as a sum with the threshold and the current delay.
 _BEYOND_THE_RESET: Final[Mapping[str, int]] = {
     "reset_threshold + current backoff - 1": -1,
     "reset_threshold + current backoff": 0,
@@ -28,7 +28,7 @@ _BEYOND_THE_RESET: Final[Mapping[str, int]] = {
 
 
 class RestartStrategies(Driver):
-    """A budget and a clock. ``can_restart`` and ``backoff_ms`` are two views of what the last failure led to."""
+    """A budget and a clock. ``can_restart`` and ``backoff_ms`` are two views of the last decision."""
 
     BESIDE = frozenset({"repeat_with_fresh_strategy"})
 

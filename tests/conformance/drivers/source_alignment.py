@@ -1,4 +1,4 @@
-"""watermarks.json, ``source_alignment``: a source that reports how far it is and is told how far it may go."""
+"""watermarks.json, ``source_alignment``: a source that reports its watermark and has a maximum."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _GENERATORS: Final[Mapping[str, Callable[[int, int], int | None]]] = {
 class Alignment(Driver):
     """The watermarks of a source whose splits hold their records ready; a record is its own timestamp.
 
-    ``group`` and ``max_drift_ms`` are the coordinator's, whose word comes as ``max_allowed_watermark``.
+    ``group`` and ``max_drift_ms`` belong to the coordinator, which sends ``max_allowed_watermark``.
     """
 
     def __init__(

@@ -38,7 +38,7 @@ class Timers(Driver):
                 raise UnknownWord(f"keys {keys!r}")
             keys = [int(name) for name in keys]
         self._keys = [key] if key is not None else keys
-        #: What was registered, for a step that is to be snapshotted.
+        #: Registered timers, for a step that is snapshotted.
         self._registered: list[Registration] = []
         self._step = TimersInStep()
         self._queues: dict[str, TimerQueue[int, str]] = {

@@ -1,8 +1,7 @@
-"""A network of tasks in one thread, each with a barrier machine, in which anything that can happen next may do so.
+"""A network of tasks in one thread, each with a barrier machine, in which events are in any possible order.
 
-Sources send numbered records, a barrier for each checkpoint (or the word that they take no part in it), and their end.
-A task counts each record in its state and passes it on. What tasks have snapshotted when all of them have is a ``Cut``;
-a network can go on from one.
+Sources send numbered records, a barrier for each checkpoint (or its cancellation), and their end. A task counts each
+record in its state and emits it. The snapshots of all tasks are a ``Cut``, from which a network can be restored.
 """
 
 from __future__ import annotations
@@ -34,14 +33,14 @@ Totals: TypeAlias = Mapping[int, Counter[Record]]
 
 @dataclass(frozen=True)
 class Plan:
-    """Nodes are numbered, sources first, and read from nodes with smaller numbers."""
+    """Nodes are numbered, sources first, and read nodes with smaller numbers."""
 
     records: tuple[int, ...]
-    """How many there are in each source."""
+    """Number of records of each source."""
     inputs: tuple[tuple[int, ...], ...]
-    """Of each task: the nodes that it reads, with a channel for each."""
+    """For each task the nodes that it reads, with a channel for each."""
     shared_out: tuple[bool, ...]
-    """Of each node: True if a record goes to one of its readers, and not to all."""
+    """For each node True if a record is sent to one of its readers, and not to all."""
 
     @property
     def sources(self) -> range:
@@ -54,21 +53,21 @@ class Plan:
 
 @dataclass
 class Cut:
-    """A checkpoint: complete when nobody is missing."""
+    """A checkpoint: complete with the parts of all nodes."""
 
     positions: dict[int, int] = field(default_factory=dict[int, int])
-    """Of each source: how many of its records came before its barrier."""
+    """Number of records of each source before its barrier."""
     states: dict[int, Counter[Record]] = field(default_factory=dict[int, Counter[Record]])
     in_flight: dict[int, Mapping[int, Sequence[Record]]] = field(
         default_factory=dict[int, Mapping[int, Sequence[Record]]]
     )
-    """By task and channel. Has all tasks whose barriers have all come."""
+    """By task and channel, for all tasks of which all barriers have arrived."""
 
     def is_complete(self, plan: Plan) -> bool:
         return len(self.positions) == len(plan.records) and len(self.in_flight) == len(plan.inputs)
 
     def all_records(self) -> Iterator[Record]:
-        """Those in the states and in flight."""
+        """Yield the records in states and in flight."""
         for state in self.states.values():
             yield from state
         for channels in self.in_flight.values():
@@ -78,7 +77,7 @@ class Cut:
 
 @dataclass
 class Channel:
-    """``announced`` is what its reader is about to hear."""
+    """``announced`` are announcements that the reader has not processed yet."""
 
     elements: deque[Element] = field(default_factory=deque[Element])
     announced: deque[Barrier] = field(default_factory=deque[Barrier])
@@ -92,7 +91,7 @@ class Channel:
         return any(isinstance(one, Barrier) and one.id == checkpoint for one in self.elements)
 
     def overtake(self, checkpoint: int) -> tuple[Barrier, list[Record]] | None:
-        """The barrier, taken out of its place, and the records in front of it, which stay."""
+        """Remove the barrier, and return it with the records before it, which are kept."""
         passed: list[Record] = []
         for place, element in enumerate(self.elements):
             if isinstance(element, Barrier) and element.id == checkpoint:
@@ -104,7 +103,7 @@ class Channel:
 
 
 class Node:
-    """What has readers."""
+    """A node that has readers."""
 
     def __init__(self, number: int, shared_out: bool) -> None:
         self.number = number
@@ -118,7 +117,7 @@ class Node:
         for channel in readers:
             channel.put(record)
 
-    def tell_all(self, element: Barrier | CancelBarrier | EndOfInput) -> None:
+    def send_to_all(self, element: Barrier | CancelBarrier | EndOfInput) -> None:
         for channel in self.outputs:
             channel.put(element)
 
@@ -131,28 +130,28 @@ class Source(Node):
         self._records = records
         self.position = position
         self._ended = False
-        #: Checkpoints to take, and whether to take part.
+        #: Requested checkpoints, each with True to take part.
         self.asked: deque[tuple[Barrier, bool]] = deque()
 
     def choices(self, cuts: Mapping[int, Cut]) -> Iterator[Callable[[], None]]:
         if not self._ended:
-            yield self._go_on
+            yield self._continue
         if self.asked:
             yield partial(self._checkpoint, cuts)
 
-    def _go_on(self) -> None:
+    def _continue(self) -> None:
         if self.position < self._records:
             self.send((self.number, self.position))
             self.position += 1
         else:
             self._ended = True
-            self.tell_all(EndOfInput())
+            self.send_to_all(EndOfInput())
 
     def _checkpoint(self, cuts: Mapping[int, Cut]) -> None:
         barrier, takes_part = self.asked.popleft()
         if takes_part:
             cuts[barrier.id].positions[self.number] = self.position
-        self.tell_all(barrier if takes_part else CancelBarrier(barrier.id))
+        self.send_to_all(barrier if takes_part else CancelBarrier(barrier.id))
 
 
 class Task(Node):
@@ -178,16 +177,16 @@ class Task(Node):
             if channel.elements and index not in self.barriers.blocked:
                 yield partial(self._take, index)
             if channel.announced:
-                yield partial(self._hear, index)
+                yield partial(self._on_announcement, index)
         if self.barriers.alarm is not None and self.barriers.alarm <= self._network.now:
-            yield self._ring
+            yield self._on_alarm
 
     def on_trigger(self, barrier: Barrier) -> None:
         self._network.cuts[barrier.id].states[self.number] = self.state.copy()
-        self.tell_all(barrier)
+        self.send_to_all(barrier)
 
     def on_abort(self, checkpoint: int) -> None:
-        self.tell_all(CancelBarrier(checkpoint))
+        self.send_to_all(CancelBarrier(checkpoint))
 
     def on_all_arrived(self, checkpoint: int, in_flight: Sequence[tuple[int, Record]]) -> None:
         self._network.cuts[checkpoint].in_flight[self.number] = by_channel(in_flight)
@@ -204,7 +203,7 @@ class Task(Node):
                 self.barriers.handle(ChannelEnded(index), now)
                 self._open -= 1
                 if self._open == 0:
-                    self.tell_all(EndOfInput())
+                    self.send_to_all(EndOfInput())
             case Barrier() as barrier:
                 self.barriers.handle(BarrierArrived(index, barrier), now)
             case CancelBarrier(checkpoint):
@@ -214,20 +213,20 @@ class Task(Node):
                 self.state[record] += 1
                 self.send(record)
 
-    def _hear(self, index: int) -> None:
+    def _on_announcement(self, index: int) -> None:
         barrier = self.inputs[index].announced.popleft()
         if barrier.unaligned:
             self.overtake(index, barrier.id)
         elif self.inputs[index].holds(barrier.id):
             self.barriers.handle(BarrierAnnounced(index, barrier), self._network.now)
 
-    def _ring(self) -> None:
+    def _on_alarm(self) -> None:
         self.barriers.alarm = None
         self.barriers.handle(AlarmFired(), self._network.now)
 
 
 class Network:
-    """The nodes of a plan, at their beginning or where ``since`` left them."""
+    """The nodes of a plan, at their beginning or restored from ``since``."""
 
     def __init__(
         self,
@@ -256,13 +255,13 @@ class Network:
             self.tasks.append(task)
 
     def ask(self, barrier: Barrier, refusing: frozenset[int]) -> None:
-        """Have all sources take a checkpoint when they come to it, but those ``refusing``."""
+        """Request a checkpoint of all sources; those ``refusing`` cancel it."""
         self.cuts[barrier.id] = Cut()
         for source in self.sources:
             source.asked.append((barrier, source.number not in refusing))
 
     def choices(self) -> list[Callable[[], None]]:
-        """Everything that can happen next. What is nearest to the end of the network comes first."""
+        """Return all possible next events, those nearest to the end of the network first."""
         found: list[Callable[[], None]] = []
         for task in reversed(self.tasks):
             found += task.choices()
@@ -271,7 +270,7 @@ class Network:
         return found
 
     def drain(self) -> None:
-        """Go on until nothing can happen any more."""
+        """Process events until none is possible."""
         while choices := self.choices():
             choices[0]()
 

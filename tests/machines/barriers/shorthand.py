@@ -1,4 +1,4 @@
-"""Short words for tests of barrier machines."""
+"""Short names for events of barrier machines."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ def barrier(
     kind: CheckpointKind = CheckpointKind.PERIODIC,
     unaligned: bool = False,
 ) -> Barrier:
-    """The barrier of checkpoint ``number``, created at ``at``."""
+    """Return the barrier of checkpoint ``number``, created at ``at``."""
     return Barrier(number, at, kind, timeout, unaligned)
 
 
 def arrived(channel: int, what: int | Barrier) -> BarrierArrived:
-    """A barrier, or the plain one of a checkpoint."""
+    """Return the arrival of a barrier, or of the plain barrier of a checkpoint."""
     return BarrierArrived(channel, barrier(what) if isinstance(what, int) else what)
 
 
@@ -44,5 +44,5 @@ def ended(channel: int) -> ChannelEnded:
 
 
 def tell(machine: Barriers, *events: Event, now: int = 0) -> list[Instruction]:
-    """What the machine answers to all of them together."""
+    """Return the instructions for all events together."""
     return [step for event in events for step in machine.handle(event, now)]

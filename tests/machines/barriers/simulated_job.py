@@ -1,9 +1,7 @@
-"""A job without a runtime: sources, tasks with barrier machines, and queues between them, moved by chance alone.
+"""A job without a runtime: sources, tasks with barrier machines, and queues between them, in random order.
 
-Each link keeps all that was ever sent, and each task all that it has processed, channel by channel. So a checkpoint can
-be held against the definition of a consistent cut (``Job.cut``), and a job can go on from it (``Job.restored``).
-
-The shell around the machines is written anew here, from ``events``; it does what ``CheckpointedInput`` and ``Gate`` do.
+Each link keeps all records that were sent, and each task all that it has processed, by channel. So a checkpoint can be
+compared with the definition of a consistent cut (``Job.cut``), and a job can be restored from it (``Job.restored``).
 """
 
 from __future__ import annotations
@@ -46,7 +44,7 @@ Action: TypeAlias = Callable[[], None]
 
 
 class Mode(Enum):
-    """How a job takes its checkpoints."""
+    """Mode of the checkpoints of a job."""
 
     AT_LEAST_ONCE = "at least once"
     ALIGNED = "aligned"
@@ -64,21 +62,21 @@ _MACHINES: Final[Mapping[Mode, Callable[[int], Barriers]]] = {
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """What a job is made of, and what may happen to it."""
+    """Nodes of a job, and its possible events."""
 
     sources: tuple[int, ...]
-    """How many records each source has. Sources are the first nodes."""
+    """Number of records of each source. Sources are the first nodes."""
     tasks: tuple[tuple[int, ...], ...]
     """The nodes that each task reads: sources, and tasks before it; one channel for each."""
     mode: Mode
     checkpoints: int = 0
     concurrent: int = 1
-    """So many checkpoints may be under way."""
+    """Maximum of pending checkpoints."""
     aborts: int = 0
-    """So many checkpoints are given up for no reason."""
+    """Number of checkpoints that are aborted without a reason."""
     timeout: int = 0
     shared_out: bool = False
-    """Each record goes to one reader; otherwise to all."""
+    """True if each record is sent to one reader; otherwise to all."""
 
 
 @dataclass(eq=False, slots=True)
@@ -108,7 +106,7 @@ class Link:
         return element
 
     def find(self, checkpoint: int) -> int | None:
-        """Where the barrier is."""
+        """Return the index of the barrier."""
         places = (
             place
             for place, one in enumerate(self.queue)
@@ -119,21 +117,21 @@ class Link:
 
 @dataclass(slots=True)
 class Part:
-    """What one node contributes to a checkpoint."""
+    """The part of one node in a checkpoint."""
 
     sent: list[list[Record]]
-    """By link: what had been sent at the cut."""
+    """By link, the records sent before the cut."""
     position: int = 0
-    """Of a source: how many records it had sent."""
+    """Number of records that a source had sent."""
     done: list[list[Record]] = field(default_factory=list[list[Record]])
-    """Of a task, by channel: what it had processed."""
+    """By channel, the records that a task had processed."""
     in_flight: dict[int, list[Record]] | None = None
-    """By channel; None until all barriers are here."""
+    """By channel; None until all barriers have arrived."""
     unaligned: bool = False
 
 
 class Outputs:
-    """Where a node sends to."""
+    """The links downstream of a node."""
 
     def __init__(self, shared_out: bool) -> None:
         self.links: list[Link] = []
@@ -162,7 +160,7 @@ class Outputs:
 
 
 class Source:
-    """Sends its records, and an end; takes part in checkpoints behind its end, too."""
+    """Sends its records and an end; takes part in checkpoints after its end, too."""
 
     def __init__(self, number: int, records: int, outputs: Outputs) -> None:
         self._number = number
@@ -170,7 +168,7 @@ class Source:
         self.outputs = outputs
         self.position = 0
         self.ended = False
-        #: From the coordinator.
+        #: Mails of the coordinator.
         self.mails: deque[Barrier | CancelBarrier] = deque()
         self.parts: dict[int, Part] = {}
 
@@ -222,7 +220,7 @@ class Task:
         if self.mails:
             yield self._mail
         if self.barriers.alarm is not None and self.barriers.alarm <= self._job.now:
-            yield self._ring
+            yield self._on_alarm
         for channel, link in enumerate(self.links):
             if link.queue and channel not in self.barriers.blocked:
                 yield partial(self._take, channel, chance.choice([1, 2, 9]))
@@ -266,7 +264,7 @@ class Task:
         else:
             self._handle(BarrierAnnounced(channel, barrier))
 
-    def _ring(self) -> None:
+    def _on_alarm(self) -> None:
         self.barriers.alarm = None
         self._handle(AlarmFired())
 
@@ -294,7 +292,7 @@ class Task:
 
 
 class Job:
-    """Nodes and links as planned, a coordinator, and chance, which says what happens next."""
+    """Nodes and links of a plan, a coordinator, and a random choice of the next event."""
 
     def __init__(self, plan: Plan, chance: Random) -> None:
         self.plan = plan
@@ -323,10 +321,10 @@ class Job:
         machine = _MACHINES[self.plan.mode](len(inputs))
         self.tasks.append(Task(machine, links, Outputs(self.plan.shared_out), self))
 
-    # -------------------------------------------------------------------------------------------- what happens
+    # -------------------------------------------------------------------------------------------- events
 
     def run(self) -> None:
-        """Until nothing is left to happen."""
+        """Process events until none is possible."""
         while actions := self._actions():
             self._chance.choice(actions)()
             self.now += self._chance.choice([0, 0, 1])
@@ -367,17 +365,17 @@ class Job:
         return [one.id for one in self.begun if one.id not in done]
 
     def give_up(self, checkpoint: int) -> None:
-        """The coordinator gives a checkpoint up, and sources say so."""
+        """Abort a checkpoint in the coordinator and in the sources."""
         if checkpoint not in self.given_up:
             self.given_up.add(checkpoint)
             for source in self.sources:
                 source.mails.append(CancelBarrier(checkpoint))
 
-    # --------------------------------------------------------------------------------------------- what came of it
+    # --------------------------------------------------------------------------------------------- results
 
     @property
     def completed(self) -> list[int]:
-        """Checkpoints to which every node has contributed, whether or not they were given up meanwhile."""
+        """Checkpoints with the parts of all nodes, aborted or not."""
         return [one.id for one in self.begun if self._is_complete(one.id)]
 
     def _is_complete(self, checkpoint: int) -> bool:
@@ -385,7 +383,7 @@ class Job:
         return all(part is not None and part.in_flight is not None for part in parts)
 
     def cut(self, checkpoint: int) -> Iterator[tuple[list[Record], list[Record], list[Record]]]:
-        """For each link: what its writer had sent, what its reader had processed, and what was in flight."""
+        """Yield for each link the records sent, processed and in flight at the cut."""
         for task, inputs in zip(self.tasks, self.plan.tasks, strict=True):
             part = task.parts[checkpoint]
             assert part.in_flight is not None
@@ -395,11 +393,11 @@ class Job:
                 yield sent, part.done[channel], part.in_flight.get(channel, [])
 
     def totals(self) -> list[Counter[Record]]:
-        """How often each task has processed each record."""
+        """Return how often each task has processed each record."""
         return [Counter(one for done in task.done for one in done) for task in self.tasks]
 
     def restored(self, checkpoint: int) -> Job:
-        """A job that goes on from a checkpoint, and takes no more of them."""
+        """Return a job that is restored from a checkpoint, and takes no more of them."""
         job = Job(replace(self.plan, checkpoints=0, aborts=0), self._chance)
         for source, former in zip(job.sources, self.sources, strict=True):
             source.position = former.parts[checkpoint].position

@@ -1,4 +1,4 @@
-"""Whatever comes through the channels of a barrier machine, and in whichever order: what holds all the same."""
+"""Invariants of barrier machines for any events in any order."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ channel_numbers = st.integers(0, MOST_CHANNELS - 1)
 
 
 class Rules(RuleBasedStateMachine):
-    """Channels that say what channels can say: ids grow, and each is a barrier or a cancellation, once."""
+    """Channels with possible events: ids grow, and each is a barrier or a cancellation, once."""
 
     make: Callable[[int], Barriers]
     #: True if all periodic barriers overtake from the start.
@@ -73,7 +73,7 @@ class Rules(RuleBasedStateMachine):
         self.complete: list[int] = []
         self.aborted: list[int] = []
 
-    # --------------------------------------------------------------------------------------- what comes
+    # --------------------------------------------------------------------------------------- events
 
     @rule(
         channel=channel_numbers,
@@ -91,7 +91,7 @@ class Rules(RuleBasedStateMachine):
 
     @rule(channel=channel_numbers, skip=st.sampled_from([0, 0, 0, 1, 2]))
     def overtaking_barrier(self, channel: int, skip: int) -> None:
-        """Comes through a blocked channel too."""
+        """Let a barrier overtake, in a blocked channel too."""
         channel %= self.channels
         if self.may_overtake and channel not in self.on_the_way:
             said = self.say(channel, skip, 20, CheckpointKind.PERIODIC)
@@ -118,7 +118,7 @@ class Rules(RuleBasedStateMachine):
 
     @rule(channel=channel_numbers)
     def end(self, channel: int) -> None:
-        """Also in front of a barrier that was announced."""
+        """End a channel, also before a barrier that was announced."""
         channel %= self.channels
         if channel not in self.ended and channel not in self.blocked:
             self.ended.add(channel)
@@ -130,11 +130,11 @@ class Rules(RuleBasedStateMachine):
 
     @precondition(lambda self: self.alarm is not None and self.alarm <= self.now)
     @rule()
-    def ring(self) -> None:
+    def fire(self) -> None:
         self.alarm = None
         self.tell(AlarmFired())
 
-    # ------------------------------------------------------------------------------------ what is always so
+    # ------------------------------------------------------------------------------------ invariants
 
     @invariant()
     def channels_are_blocked_only_while_aligning(self) -> None:
@@ -160,8 +160,8 @@ class Rules(RuleBasedStateMachine):
         assert self.alarm is None or self.machine.pending_ids
 
     @invariant()
-    def who_is_late_turns(self) -> None:
-        """An alternating checkpoint that can turn has an alarm, or has turned."""
+    def a_checkpoint_that_can_turn_has_an_alarm_or_has_turned(self) -> None:
+        """Check the alarm of a pending checkpoint that can turn."""
         pending = self.machine.pending_ids
         if isinstance(self.machine, AlternatingBarriers) and pending:
             barrier = self.barriers[pending[0]]
@@ -170,7 +170,7 @@ class Rules(RuleBasedStateMachine):
             )
 
     @invariant()
-    def nothing_is_pending_when_nobody_is_waited_for(self) -> None:
+    def nothing_is_pending_without_open_channels(self) -> None:
         assert self.machine.open_channels == self.channels - len(self.ended)
         if self.machine.open_channels == 0:
             assert not self.machine.pending_ids
@@ -242,7 +242,7 @@ class Rules(RuleBasedStateMachine):
                 self.alarm = None
 
     def triggers(self, barrier: Barrier) -> None:
-        """Once, in the order of ids, and aligned only when all are here."""
+        """Check that checkpoints are triggered once, in order, and aligned only with all barriers."""
         assert all(former.id < barrier.id for former in self.triggered)
         assert barrier.id not in self.aborted
         sent = self.barriers[barrier.id]

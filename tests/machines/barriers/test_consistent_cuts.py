@@ -1,8 +1,8 @@
-"""The proof of the machines: in whichever order things happen in a network of tasks, its checkpoints are consistent.
+"""Checkpoints of a network of tasks are consistent, for any order of events.
 
-Of a complete checkpoint, no state and no channel holds a record that its source sent later; and a network that goes on
-from there ends with what one ends with that was never interrupted. In between records go through tasks of several
-inputs, checkpoints overtake each other, sources end or refuse, clocks go on and alarms are late.
+No state and no channel of a complete checkpoint has a record that its source sent after the barrier, and a network that
+is restored from it has the final totals of one that was never interrupted. Meanwhile tasks have several inputs,
+checkpoints overtake each other, sources end or refuse, clocks advance and alarms are late.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ MOST_CHECKPOINTS: Final = 4
 
 @dataclass(frozen=True)
 class Asked:
-    """A checkpoint that is asked for."""
+    """A requested checkpoint."""
 
     kind: CheckpointKind
     timeout: int | None
@@ -45,7 +45,7 @@ class Asked:
 
 @dataclass(frozen=True)
 class Run:
-    """A network, the checkpoints that are asked for, and what happens next each time."""
+    """A network, the requested checkpoints, and the choices of events."""
 
     plan: Plan
     asked: tuple[Asked, ...]
@@ -53,7 +53,7 @@ class Run:
 
 
 class Without:
-    """A machine that forgets to say some of its instructions."""
+    """A machine that omits some of its instructions."""
 
     def __init__(self, machine: Barriers, forgotten: tuple[type[Instruction], ...]) -> None:
         self._machine = machine
@@ -78,7 +78,7 @@ class Without:
 
 @dataclass(frozen=True)
 class Mode:
-    """The machines of all tasks, and which barriers they are for."""
+    """The machine of all tasks, and the kind of its barriers."""
 
     make: Callable[[int], Barriers]
     alternates: bool = False
@@ -86,13 +86,13 @@ class Mode:
     overtakes: bool = False
     """True if all barriers but those of savepoints overtake from the beginning."""
     forgotten: tuple[type[Instruction], ...] = ()
-    """What the machines leave unsaid."""
+    """Instructions that the machines omit."""
 
     def machine(self, channels: int) -> Barriers:
         return Without(self.make(channels), self.forgotten)
 
     def barrier(self, number: int, asked: Asked, now: Timestamp) -> Barrier:
-        """As a coordinator makes it: those of savepoints never overtake."""
+        """Return a barrier as a coordinator makes it: those of savepoints never overtake."""
         at_once = self.overtakes or (self.alternates and asked.unaligned)
         return Barrier(
             number,
@@ -131,7 +131,7 @@ runs = st.builds(
 
 
 def play(run: Run, mode: Mode) -> Network:
-    """Let happen what ``run`` says, and then all the rest."""
+    """Process the events chosen by ``run``, and then all others."""
     network = Network(run.plan, mode.machine, tolerant=bool(mode.forgotten))
     waiting = list(enumerate(run.asked))
     for choice in run.happens:
@@ -160,7 +160,7 @@ def undisturbed(plan: Plan) -> Totals:
 
 
 def problems(run: Run, mode: Mode) -> list[str]:
-    """What is wrong with the checkpoints of ``run``, if they are to be exact."""
+    """Return the errors of the checkpoints of ``run``, which must be exact."""
     network = play(run, mode)
     expected = undisturbed(run.plan)
     found: list[str] = []
@@ -214,7 +214,7 @@ def test_a_checkpoint_that_was_only_tracked_loses_nothing(run: Run) -> None:
 @given(run=runs)
 @settings(max_examples=100, deadline=None)
 def test_the_run_that_is_checkpointed_is_not_disturbed(mode: Mode, run: Run) -> None:
-    """Nothing stays blocked, and each record is processed once, whatever becomes of the checkpoints."""
+    """Check that no channel is blocked at the end, and each record is processed once."""
     network = play(run, mode)
 
     assert network.totals() == undisturbed(run.plan)

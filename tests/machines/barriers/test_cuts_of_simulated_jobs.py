@@ -1,8 +1,8 @@
 """Consistent cuts link by link, in jobs with a coordinator.
 
-``test_consistent_cuts`` compares totals. Here what was sent on each link before a cut is compared with what was
-processed and what was in flight, in order; batches are split, several checkpoints are under way, the coordinator gives
-some up behind their barriers, and a task may be slow to send its end on.
+``test_consistent_cuts`` compares totals. These tests compare the records sent on each link before a cut with those
+processed and in flight, in order. Batches are split, several checkpoints are pending, the coordinator aborts some after
+their barriers were sent, and a task may emit its end late.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def ran(plan: Plan, seed: int) -> Job:
 
 
 def in_peace(plan: Plan) -> list[Counter[Record]]:
-    """What each task has processed in the end if there are no checkpoints."""
+    """Return the records that each task has processed at the end of a run without checkpoints."""
     job = Job(replace(plan, checkpoints=0, aborts=0), Random(0))
     job.run()
     return job.totals()
@@ -122,7 +122,7 @@ def test_one_at_a_time_and_undisturbed_every_checkpoint_completes(plan: Plan, se
 
 @pytest.mark.parametrize("mode", Mode)
 def test_the_simulation_covers_its_cases(mode: Mode) -> None:
-    """Cuts through links with records in flight, behind ends, next to others that failed; else it proves nothing."""
+    """Check that the simulation has cuts with records in flight, after ends, and next to failed ones."""
     plan = Plan((9, 9), ((0, 1, 1), (0, 2), (3, 2)), mode, 5, concurrent=2, aborts=1, timeout=8)
     seen = Counter[str]()
 

@@ -1,4 +1,4 @@
-"""Barriers that hold nobody up. Flink's facts are in tests/conformance."""
+"""Barriers that block nothing. Flink's facts are in tests/conformance."""
 
 from __future__ import annotations
 

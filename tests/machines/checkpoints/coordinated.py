@@ -1,4 +1,4 @@
-"""A coordinator that is told of events, each at its moment."""
+"""A coordinator with a clock, for tests."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ FINAL = CheckpointKind.FINAL
 
 
 class Told:
-    """``told(event, at=5)`` are the instructions. Without a moment it is as late as before."""
+    """``told(event, at=5)`` returns the instructions; without ``at`` the time is unchanged."""
 
     def __init__(
         self,
@@ -50,12 +50,12 @@ class Told:
         return self(Requested(request, kind), at)
 
     def acknowledge(self, checkpoint: int, at: int | None = None) -> list[Instruction]:
-        """All tasks acknowledge; what the last one leads to."""
+        """Acknowledge by all tasks, and return the instructions for the last one."""
         for task in self.tasks[:-1]:
             self(Acknowledged(task, checkpoint), at)
         return self(Acknowledged(self.tasks[-1], checkpoint), at)
 
     def complete(self, checkpoint: int, at: int | None = None) -> list[Instruction]:
-        """All tasks acknowledge and the checkpoint is stored; what that leads to."""
+        """Acknowledge by all tasks and store the checkpoint, and return the instructions for that."""
         self.acknowledge(checkpoint, at)
         return self(Stored(checkpoint), at)

@@ -1,4 +1,4 @@
-"""What becomes of a checkpoint."""
+"""The life of a checkpoint in the coordinator."""
 
 from __future__ import annotations
 
@@ -411,7 +411,7 @@ def test_a_request_after_a_stop_is_refused() -> None:
     assert told.request(1, SAVEPOINT) == [Refuse(1, "stopped")]
 
 
-# ------------------------------------------------------------------------------------------- what cannot happen
+# ------------------------------------------------------------------------------------------- impossible events
 
 
 def test_a_coordinator_needs_tasks() -> None:

@@ -1,4 +1,4 @@
-"""Whatever happens to a coordinator, and in whichever order: what holds all the same."""
+"""Invariants of a coordinator for any events in any order."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ settings = st.builds(
 
 
 class CoordinatorRules(RuleBasedStateMachine):
-    """A shell that does what it is told, tasks that do as they please, and a book of what must hold."""
+    """A shell that carries out instructions, tasks with arbitrary answers, and a model of the invariants."""
 
     @initialize(settings=settings)
     def begin(self, settings: CoordinatorSettings) -> None:
@@ -85,7 +85,7 @@ class CoordinatorRules(RuleBasedStateMachine):
         self.in_a_row = 0
         self.jobs_failed = 0
 
-    # -------------------------------------------------------------------------------------------- what happens
+    # -------------------------------------------------------------------------------------------- events
 
     @precondition(lambda self: not self.running)
     @rule()
@@ -153,7 +153,7 @@ class CoordinatorRules(RuleBasedStateMachine):
             self.asked.append(self.made)
         self.tell(Requested(self.made, kind))
 
-    # --------------------------------------------------------------------------------------- what is instructed
+    # --------------------------------------------------------------------------------------- instructions
 
     def tell(self, event: Event) -> None:
         was_over = self.over
@@ -234,7 +234,7 @@ class CoordinatorRules(RuleBasedStateMachine):
     def answered(self, request: int) -> None:
         self.open_requests.remove(request)
 
-    # ------------------------------------------------------------------------------------------- what must hold
+    # ------------------------------------------------------------------------------------------- invariants
 
     def under_way(self) -> list[int]:
         return [each for each in self.kinds if each not in (*self.completed, *self.aborted)]
@@ -256,7 +256,7 @@ class CoordinatorRules(RuleBasedStateMachine):
 
     @invariant()
     def no_more_than_may_be_are_kept(self) -> None:
-        # What is in storage and was aborted is removed as soon as it is heard of.
+        # An aborted checkpoint that was stored is removed as soon as that is reported.
         kept = [each for each in self.stored if self.kinds.get(each) is not SAVEPOINT]
         changed = any(self.kinds[each] is not SAVEPOINT for each in self.completed)
         assert self.over or len(kept) <= (self.settings.keep if changed else len(KNOWN))

@@ -160,14 +160,14 @@ def test_only_members_report_and_only_others_join() -> None:
 
 
 class Sources(RuleBasedStateMachine):
-    """Sources of one group that read when they may, fall silent, speak again, end, and are joined by others."""
+    """Sources of one group that read when allowed, become idle and active, leave, and join."""
 
     def __init__(self) -> None:
         super().__init__()
         self.drift = 0
         self.group = AlignmentGroup(0)
         self.sources: dict[int, SourceAlignment] = {}
-        #: What each active source has last said; None before its first watermark.
+        #: The last report of each active source; None before its first watermark.
         self.active: dict[int, int | None] = {}
         #: The watermark of each source, idle or not.
         self.watermarks: dict[int, int] = {}

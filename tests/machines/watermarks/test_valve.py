@@ -1,4 +1,4 @@
-"""One watermark out of those of several channels. What Flink's tests say about it is in tests/conformance."""
+"""The watermark of several channels. Flink's facts are in tests/conformance."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def test_a_valve_without_channels_is_refused() -> None:
 CHANNELS = 3
 channels = st.integers(0, CHANNELS - 1)
 
-#: For what cannot be undone, or most of each run would be about what comes after it.
+#: Probability of final events, which would otherwise end most runs early.
 one_in_ten = st.integers(0, 9).map(lambda drawn: drawn == 9)
 
 
