@@ -124,7 +124,7 @@ def test_the_live_job_fires_open_and_new_windows_by_its_clock(kind: str, tmp_pat
     ],
 )
 def test_only_windows_that_determine_their_end_can_fire_in_event_time(
-    trigger: af.Trigger[int], can: bool
+    trigger: af.triggers.Trigger[int], can: bool
 ) -> None:
     flow, _ = windowed(af.Tumbling(TEN, domain=CLOCK), trigger=trigger)
 
