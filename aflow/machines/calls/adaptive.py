@@ -31,11 +31,13 @@ A limit that is not used does not grow. It never depends on the throughput, so a
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import inf, sqrt
 from typing import Final
 
 from aflow.errors import FlowDefinitionError, shown
+from aflow.machines.calls.limiter import Limiter
 from aflow.machines.calls.refusals import Ceiling, Failures
 from aflow.machines.calls.retry import Errors, check_errors
 
@@ -94,13 +96,15 @@ class Adaptive:
 
     The limit changes about every two round trips; every hundred or so it goes down for two or three of them to see
     whether the service has changed. It keeps latency at about 1.2 to 1.5 times that of a service without load, a bit
-    more if there is room for less than five calls. Raises ``FlowDefinitionError``.
+    more if there is room for less than five calls. ``limiter`` makes a limiter of your own for each subtask, in place
+    of this algorithm; it gets these settings. Raises ``FlowDefinitionError``.
     """
 
     start: int | None = None
     least: int = 1
     most: int = 1000
     on: Errors = Exception
+    limiter: Callable[[Adaptive], Limiter] | None = None
 
     def __post_init__(self) -> None:
         start = () if self.start is None else (("start", self.start),)
@@ -119,6 +123,21 @@ class Adaptive:
                 f"{self.most} that it may make; give start, least and most that fit together"
             )
         check_errors(self.on, "Adaptive.on")
+        if self.limiter is not None and not callable(self.limiter):
+            raise FlowDefinitionError(
+                f"Adaptive.limiter takes a function that makes a Limiter, or its class, not {shown(self.limiter)}"
+            )
+
+    def new_limiter(self) -> Limiter:
+        """Return the limiter of a subtask. Raises ``FlowDefinitionError`` if ``limiter`` does not make one."""
+        if self.limiter is None:
+            return AdaptiveLimit(self)
+        made: object = self.limiter(self)
+        if not isinstance(made, Limiter):
+            raise FlowDefinitionError(
+                f"Adaptive.limiter must make a Limiter, with an attribute limit and a method ended(), not {shown(made)}"
+            )
+        return made
 
 
 def _first_limit(settings: Adaptive) -> int:

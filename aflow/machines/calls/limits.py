@@ -13,10 +13,11 @@ from __future__ import annotations
 from math import ceil, inf
 from typing import Final
 
-from aflow.machines.calls.adaptive import AdaptiveLimit
+from aflow.machines.calls.adaptive import Adaptive
 from aflow.machines.calls.breaker import Breaker, BreakerState
 from aflow.machines.calls.call import Call
 from aflow.machines.calls.grouping import Group
+from aflow.machines.calls.limiter import Limiter
 from aflow.machines.calls.rate import SharedBuckets, TokenBucket
 from aflow.machines.calls.retry import Errors, matches
 from aflow.machines.calls.settings import CallSettings
@@ -39,7 +40,7 @@ class CallLimits:
         self,
         *,
         bucket: TokenBucket | None = None,
-        adaptive: AdaptiveLimit | None = None,
+        adaptive: Limiter | None = None,
         overload: Errors = Exception,
         breaker: Breaker | None = None,
         broken: Errors = Exception,
@@ -118,6 +119,19 @@ class CallLimits:
                 adaptive.ended(now, latency, False, in_flight)
 
 
+class _BoundedLimiter:
+    """The limiter of a subtask, between the bounds of its settings."""
+
+    def __init__(self, settings: Adaptive) -> None:
+        self._least, self._most = settings.least, settings.most
+        self._limiter: Final = settings.new_limiter()
+        self.ended: Final = self._limiter.ended
+
+    @property
+    def limit(self) -> int:
+        return max(self._least, min(self._most, self._limiter.limit))
+
+
 class StepLimits:
     """Rate limit, adaptive capacity and circuit breaker of one subtask. Each attempt counts. Moments in seconds."""
 
@@ -126,7 +140,7 @@ class StepLimits:
         self._breaker = None if breaker is None else Breaker(breaker)
         self._capacity = settings.capacity
         self._rate = rate
-        self._adaptive = None if adaptive is None else AdaptiveLimit(adaptive)
+        self._adaptive = None if adaptive is None else _BoundedLimiter(adaptive)
         self._limits = CallLimits(
             bucket=None if rate is None else buckets.bucket(rate),
             adaptive=self._adaptive,

@@ -8,10 +8,13 @@ from typing import Any
 
 import pytest
 
+from aflow.errors import FlowDefinitionError
 from aflow.machines.calls.adaptive import Adaptive, AdaptiveLimit
 from aflow.machines.calls.breaker import Breaker, BreakerState, CircuitBreaker, CircuitOpen
-from aflow.machines.calls.limits import CallLimits
-from aflow.machines.calls.rate import RateLimit, TokenBucket
+from aflow.machines.calls.call import Call
+from aflow.machines.calls.limits import CallLimits, StepLimits
+from aflow.machines.calls.rate import RateLimit, SharedBuckets, TokenBucket
+from aflow.machines.calls.settings import CallSettings
 
 
 def bucket(burst: int = 1) -> TokenBucket:
@@ -128,3 +131,45 @@ def test_only_errors_that_mean_overload_cut_the_adaptive_limit(
         limits.ended(step / 100, 0.01, OSError(), in_flight=20)
 
     assert (limit.limit < 20) is cut
+
+
+class _Fixed:
+    """A limiter of a user: it records what ended."""
+
+    def __init__(self, settings: Adaptive) -> None:
+        self.limit = settings.most * 2
+        self.seen: list[tuple[float, bool, int]] = []
+
+    def ended(self, now: float, latency: float, ok: bool, in_flight: int) -> None:
+        self.seen.append((latency, ok, in_flight))
+        self.limit = 0
+
+
+def test_a_limiter_of_the_user_is_asked_within_the_bounds_of_its_settings() -> None:
+    made: list[_Fixed] = []
+
+    def make(settings: Adaptive) -> _Fixed:
+        made.append(_Fixed(settings))
+        return made[-1]
+
+    settings = CallSettings(
+        call=_unused, capacity=7, adaptive=Adaptive(start=3, least=2, most=7, limiter=make)
+    )
+    limits = StepLimits(settings, SharedBuckets())
+    call = Call(1, None, None)
+
+    assert limits.capacity == 7
+    assert limits.wait(call, 1.0, 0) == 0
+    limits.ended(call, 1.5, None, 1)
+    assert limits.capacity == 2
+    assert made[0].seen == [(0.5, True, 1)]
+
+
+@pytest.mark.parametrize("limiter", [3, lambda settings: object()], ids=["number", "no limiter"])
+def test_what_makes_no_limiter_is_refused(limiter: Any) -> None:
+    with pytest.raises(FlowDefinitionError, match=r"Adaptive\.limiter"):
+        Adaptive(limiter=limiter).new_limiter()
+
+
+async def _unused(value: Any) -> Any:
+    raise AssertionError(f"called for {value!r}")
