@@ -1,23 +1,30 @@
-"""Keyed state larger than memory.
+"""The backend for keyed state larger than memory.
 
-Theory. The dicts of a ``MemoryBackend`` hold the *resident* keys, and its cells work on them at full speed. ``touch``
-makes the keys of a batch resident, with one read of the database for those that are not, and lets go of others. What is
-captured of resident keys is bytes at once; what is on disk is read later, from a view of the database as it was. What a
-restore brings goes straight to the database.
+Theory. The dicts of a ``MemoryBackend`` hold the *resident* keys, on which its cells work at full speed. ``touch``
+makes the keys of a batch resident, with one read of the database for missing ones, and evicts others. A capture encodes
+the rows of resident keys at once and reads the others later, from a view of the database at the time of the capture. A
+restore writes directly into the database.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Hashable,
+    Iterable,
+    Iterator,
+    MutableMapping,
+    Sequence,
+)
 from itertools import islice
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from aflow.model.time import Clock
 from aflow.state.disk.residents import Residents
 from aflow.state.disk.scratch import Scratch
 from aflow.state.disk.snapshot_loader import MANY, restored
 from aflow.state.disk.stored_rows import AllBuckets, Both, SomeBuckets, stored_rows
-from aflow.state.disk.table import DiskTable
 from aflow.state.keyed_entries import Keyed, KeyedRows, KeyGroupCodec, KeyRow
 from aflow.state.memory import MemoryBackend
 from aflow.state.specs import ValueState
@@ -30,9 +37,9 @@ _AT_ONCE: Final = 4096
 
 
 class DiskBackend(MemoryBackend):
-    """Keeps some ``resident`` keys in memory and the rest in a database in ``scratch``; see ``KeyedBackend``.
+    """Up to ``resident`` keys in memory and the others in a database in ``scratch``; see ``KeyedBackend``.
 
-    The keys of the batch at hand are in memory too, however many they are.
+    All keys of the current batch are in memory, in any number.
     """
 
     def __init__(
@@ -49,7 +56,7 @@ class DiskBackend(MemoryBackend):
 
     def table(self, spec: ValueState[T]) -> MutableMapping[Hashable, T]:
         table = self._untimed(spec)
-        return DiskTable(table.rows, self._admit, lambda: self._stored_keys(table))
+        return _DiskTable(table.rows, self._admit, lambda: self._stored_keys(table))
 
     def capture(self, *, changes: bool) -> KeyedRows:
         self._sweep()
@@ -61,17 +68,17 @@ class DiskBackend(MemoryBackend):
         super().restore({})
         self._residents.clear()
         self._scratch.clear()
-        unlike: set[Hashable] = set()
-        puts = restored(keyed, self.key_codec, self._tables, self._kinds, unlike)
+        changed: set[Hashable] = set()
+        puts = restored(keyed, self.key_codec, self._tables, self._kinds, changed)
         while some := list(islice(puts, _AT_ONCE)):
             self._scratch.store.write(some)
-        # The next capture tells of them; of all if they are too many to be held in memory, or were of other types.
-        told = len(unlike) < MANY and self._tables.as_declared(self.key_codec.own(keyed))
-        self._changed = unlike if told else None
+        # The next capture holds them; it is complete if they are too many, or rows were stored as other types.
+        few = len(changed) < MANY and self._tables.as_declared(self.key_codec.own(keyed))
+        self._changed = changed if few else None
 
     def get(self, name: str, key: Hashable) -> object | None:
         table = self._tables.known(name)
-        if key in self._residents or not self._scratch.begun:
+        if key in self._residents or not self._scratch.exists:
             return super().get(name, key)
         place = self._residents.place(key)
         found = SomeBuckets(self._scratch.store, (place,), frozenset((key,)), self.key_codec.key)
@@ -95,8 +102,8 @@ class DiskBackend(MemoryBackend):
         self._note(self._residents.sweep())
 
     def _stored_keys(self, table: Table) -> Iterator[Hashable]:
-        """The keys that have something in ``table`` at this moment."""
-        if not self._scratch.begun:
+        """Yield the keys that have a row in ``table`` now."""
+        if not self._scratch.exists:
             return
         self._residents.write()
         view = self._scratch.store.view()
@@ -108,8 +115,8 @@ class DiskBackend(MemoryBackend):
             view.close()
 
     def _captured(self, changed: Collection[Hashable] | None) -> KeyedRows:
-        if not self._scratch.begun:
-            return super()._captured(changed)  # there is nothing
+        if not self._scratch.exists:
+            return super()._captured(changed)  # without rows
         return self._captured_all() if changed is None else self._captured_some(changed)
 
     def _captured_all(self) -> KeyedRows:
@@ -121,10 +128,10 @@ class DiskBackend(MemoryBackend):
         return KeyedRows(rows, None, self._tables.described())
 
     def _captured_some(self, changed: Collection[Hashable]) -> KeyedRows:
-        """Resident keys at once; those that left meanwhile later."""
+        """Capture the rows of ``changed`` keys: of resident keys now, of evicted ones later."""
         residents = self._residents
         here = [key for key in changed if key in residents]
-        residents.note_due(here)
+        residents.index_expiries(here)
         for table in self._tables.timed:
             for key in here:
                 table.timed_rows.drop_expired(key)
@@ -139,3 +146,45 @@ class DiskBackend(MemoryBackend):
             for name, stored in stored_rows(table, buckets, self.key_codec.key).items():
                 rows[name] = Both(captured.rows[name], stored)
         return KeyedRows(rows, changed, captured.described)
+
+
+# Not a subclass of dict: callers may use a dict directly, without its methods.
+class _DiskTable(MutableMapping[Hashable, T]):
+    """The values of all keys: access to a key makes it resident. ``rows`` are those of resident keys.
+
+    Iteration is over a view of the database, so the loop may replace values and remove keys.
+    """
+
+    __slots__ = ("_admit", "_all", "_rows")
+
+    def __init__(
+        self,
+        rows: dict[Hashable, T],
+        admit: Callable[[Hashable], None],
+        all_keys: Callable[[], Iterator[Hashable]],
+    ) -> None:
+        self._rows = rows
+        self._admit = admit
+        self._all = all_keys
+
+    def __getitem__(self, key: Hashable) -> T:
+        self._admit(key)
+        return self._rows[key]
+
+    def __setitem__(self, key: Hashable, value: T) -> None:
+        self._admit(key)
+        self._rows[key] = value
+
+    def __delitem__(self, key: Hashable) -> None:
+        self._admit(key)
+        del self._rows[key]
+
+    def __contains__(self, key: Any) -> bool:
+        self._admit(key)
+        return key in self._rows
+
+    def __iter__(self) -> Iterator[Hashable]:
+        return self._all()
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self._all())

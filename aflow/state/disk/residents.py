@@ -1,8 +1,8 @@
-"""Which keys are in memory, and how they come and go.
+"""Residents: the keys in memory, their loading and eviction.
 
-A key is resident together with all keys of its bucket (see ``buckets``); buckets leave in the order of their last
-touch, never one that is in use. A resident bucket is *unwritten* from its touch on, since nobody knows what a handler
-does with it: it is written when it leaves.
+A key is resident together with all keys of its bucket (see ``buckets``). Buckets are evicted in the order of their last
+touch, but not while they are in use. A touch makes a resident bucket *unwritten*, since a handler may change it. An
+unwritten bucket is written when it is evicted.
 """
 
 from __future__ import annotations
@@ -16,22 +16,22 @@ from aflow.errors import OperatorError, shown
 from aflow.model.codecs import CodecError
 from aflow.model.keys import check_key, encode_key
 from aflow.state.disk.buckets import BUCKETS, Held, decode_bucket, encode_bucket
-from aflow.state.disk.expiry_index import Due
+from aflow.state.disk.expiry_index import ExpiryIndex
 from aflow.state.disk.scratch import Scratch
 from aflow.state.key_kinds import KeyKinds
 from aflow.state.keyed_entries import KeyGroupCodec
 from aflow.state.tables import Table, Tables
 from aflow.state.timed_rows import MOMENT_BYTES, TimedRows, decode_moment, encode_moment
 
-#: Buckets written at once; also how many more than need be leave at a time, so that each write is worth its while.
+#: Number of buckets in one write, and of buckets evicted beyond the limit, so that writes are efficient.
 _AT_ONCE: Final = 1024
 
 Bucket = tuple[tuple[Hashable, bytes], ...]
-"""The keys of a resident bucket, and how each is stored."""
+"""The keys of a resident bucket with their bytes."""
 
 
 class Residents:
-    """The keys whose state is in the dicts of ``tables``: up to ``limit`` and those in use; the others are on disk."""
+    """Keys with their state in the dicts of ``tables``: up to ``limit`` and those in use. Others are on disk."""
 
     def __init__(
         self,
@@ -46,22 +46,22 @@ class Residents:
         self._scratch = scratch
         self._limit = limit
         self._kinds = kinds
-        self._due: Final = Due(tables, scratch)
-        #: By place, the one touched longest ago first.
+        self._expiries: Final = ExpiryIndex(tables, scratch)
+        #: Buckets by place, the least recently touched first.
         self._buckets: OrderedDict[bytes, Bucket] = OrderedDict()
-        #: Where each resident key is.
+        #: Place of each resident key.
         self._place_of: dict[Hashable, bytes] = {}
-        #: Resident buckets of which the database knows all, since `write` came by after their last touch.
+        #: Resident buckets that `write` has written after their last touch.
         self._written: set[bytes] = set()
-        #: Those of the last touch.
+        #: Buckets of the last touch.
         self._in_use: dict[bytes, None] = {}
 
     def __contains__(self, key: Hashable) -> bool:
         return key in self._place_of
 
     def touch(self, keys: Sequence[Hashable]) -> None:
-        """Make ``keys`` resident, and the only ones that are in use."""
-        # Hot path (benchmark `disk`): once for each batch; only keys that are not resident cost more than look-ups.
+        """Make ``keys`` resident, and make them the only keys in use."""
+        # Hot path (benchmark `disk`): once for each batch; resident keys cost lookups only.
         place_of, move = self._place_of, self._buckets.move_to_end
         missing: list[Hashable] = []
         for key in dict.fromkeys(keys):
@@ -75,7 +75,7 @@ class Residents:
         self._touched(in_use)
 
     def admit(self, key: Hashable) -> bool:
-        """Make one more key resident, for now; False if it is in use anyhow."""
+        """Make one more key resident until its eviction. Return False if it is in use already."""
         if key not in self._place_of:
             self._load([key])
         place = self._place_of[key]
@@ -86,38 +86,38 @@ class Residents:
         return True
 
     def place(self, key: Hashable) -> bytes:
-        """Where the bucket of ``key`` is in the database. Raises ``UnsupportedKey``."""
+        """Return the place of the bucket of ``key`` in the database. Raises ``UnsupportedKey``."""
         return BUCKETS + encode_key(key)
 
     def sweep(self) -> list[Hashable]:
-        """Forget some of what is out of date, here and in the database, and say of which keys."""
+        """Forget some expired rows, in memory and in the database, and return their keys."""
         gone: list[Hashable] = []
-        for table, places in self._due.take():
+        for table, places in self._expiries.take():
             resident = [place for place in places if place in self._buckets]
             gone += self._forget_resident(table, resident)
             away = [place for place in places if place not in self._buckets]
-            gone += self._due.forget_stored(table, away, self._key_codec.key)
+            gone += self._expiries.forget_stored(table, away, self._key_codec.key)
         return gone
 
     def write(self) -> None:
-        """Bring the database up to date. What is in use stays unwritten: it may still change."""
+        """Write all unwritten buckets. Those in use remain unwritten, since they may change."""
         written = self._written
         self._write({at: bucket for at, bucket in self._buckets.items() if at not in written})
         self._written = self._buckets.keys() - self._in_use.keys()
 
-    def note_due(self, keys: Iterable[Hashable]) -> None:
-        """See to it that a sweep looks at those of ``keys`` that are resident, even if they are never written."""
+    def index_expiries(self, keys: Iterable[Hashable]) -> None:
+        """Add the resident ones of ``keys`` to the index of expiries, even if they are never written."""
         if self._tables.timed:
             self._scratch.store.write(
                 chain.from_iterable(
-                    self._due.notes(place, key)
+                    self._expiries.entries(place, key)
                     for key in keys
                     if (place := self._place_of.get(key)) is not None
                 )
             )
 
     def clear(self) -> None:
-        """Know of no keys; the dicts and the database are cleared by their owner."""
+        """Forget all keys; the owner clears the dicts and the database."""
         self._buckets.clear()
         self._place_of.clear()
         self._written.clear()
@@ -130,8 +130,8 @@ class Residents:
             self._evict(places)
 
     def _load(self, keys: Sequence[Hashable]) -> None:
-        """Make ``keys``, none of which is resident, so, and whatever shares a bucket with them."""
-        # Hot path too: most keys are alone in their buckets, and stored as they are written now.
+        """Make ``keys``, none of which is resident, and all other keys of their buckets resident."""
+        # Hot path: most keys are alone in their buckets, and have the same bytes as before.
         self._kinds.see(keys)
         stored_keys = self._stored_keys(keys)
         places = [BUCKETS + encode_key(key) for key in keys]
@@ -147,7 +147,7 @@ class Residents:
         keys: Sequence[Hashable],
         stored_keys: Sequence[bytes],
     ) -> None:
-        """Take what was found at the places of ``keys``, which are named by their index."""
+        """Load the buckets found at the places of ``keys``, identified by their index."""
         buckets, place_of, only = self._buckets, self._place_of, self._only()
         rows: dict[Hashable, Any] = {} if only is None else only.rows
         decode = None if only is None else only.layout.decode
@@ -163,47 +163,47 @@ class Residents:
             if data is not None:
                 bucket = decode_bucket(data)
                 if len(bucket) > 1 or bucket[0][0] != stored:
-                    buckets[place] = self._take_all(place, key, bucket)
+                    buckets[place] = self._load_bucket(place, key, bucket)
                 elif decode is None or (one := bucket[0][1]) is None:
-                    self._take(key, bucket[0])
+                    self._load_key(key, bucket[0])
                 else:
                     rows[key] = decode(one)
 
-    def _take_all(self, place: bytes, asked: Hashable, stored: list[Held]) -> Bucket:
-        """Take what is stored of a bucket; the key that was ``asked`` for is in it too, stored or not."""
+    def _load_bucket(self, place: bytes, asked: Hashable, stored: list[Held]) -> Bucket:
+        """Load a stored bucket and return it, with the ``asked`` key even if that is not stored."""
         bucket: list[tuple[Hashable, bytes]] = []
         for held in stored:
             data = held[0] or b""
             key = self._key_codec.key(data)
             bucket.append((key, data))
             self._place_of[key] = place
-            self._take(key, held)
+            self._load_key(key, held)
         if not any(key == asked for key, _ in bucket):
             bucket.append((asked, self._key_codec.stored(asked)))
         return tuple(bucket)
 
-    def _take(self, key: Hashable, held: Held) -> None:
+    def _load_key(self, key: Hashable, held: Held) -> None:
         for table, data in zip(self._tables, islice(held, 1, None), strict=False):
             if data is None:
                 continue
             if table.timed is None:
                 table.rows[key] = table.decoded(key, data)
             else:
-                _take_timed(table, table.timed, key, data)
+                _load_timed(table, table.timed, key, data)
 
     def _evict(self, used: Container[bytes]) -> None:
-        """Write and let go of those touched longest ago, but none that is in use."""
-        leaving = self._take_oldest(used)
+        """Write and evict the least recently touched buckets that are not in use."""
+        evicted = self._oldest(used)
         written = self._written
         if written:
-            self._write({at: bucket for at, bucket in leaving.items() if at not in written})
-            written.difference_update(leaving)
+            self._write({at: bucket for at, bucket in evicted.items() if at not in written})
+            written.difference_update(evicted)
         else:
-            self._write(leaving)
+            self._write(evicted)
         timed = self._tables.timed
         rows = [table.rows for table in self._tables if table.timed is None]
         place_of = self._place_of
-        for bucket in leaving.values():
+        for bucket in evicted.values():
             for key, _ in bucket:
                 del place_of[key]
                 for of_table in rows:
@@ -211,20 +211,20 @@ class Residents:
                 for table in timed:
                     table.forget(key)
 
-    def _take_oldest(self, used: Container[bytes]) -> dict[bytes, Bucket]:
-        """Of the resident buckets so many that there is room again, if there can be."""
+    def _oldest(self, used: Container[bytes]) -> dict[bytes, Bucket]:
+        """Remove and return buckets to evict until there is room, as far as possible."""
         buckets, in_use = self._buckets, self._in_use
         surplus = len(buckets) - self._limit + min(_AT_ONCE, self._limit // 8)
-        leaving: dict[bytes, Bucket] = {}
+        evicted: dict[bytes, Bucket] = {}
         for _ in range(len(buckets)):
-            if len(leaving) == surplus:
+            if len(evicted) == surplus:
                 break
             place, bucket = buckets.popitem(last=False)
             if place in in_use or place in used:
                 buckets[place] = bucket
             else:
-                leaving[place] = bucket
-        return leaving
+                evicted[place] = bucket
+        return evicted
 
     def _write(self, buckets: Mapping[bytes, Bucket]) -> None:
         places = sorted(buckets)
@@ -233,13 +233,15 @@ class Residents:
             deletes: list[bytes] = []
             some = [(place, buckets[place]) for place in places[start : start + _AT_ONCE]]
             self._pack(some, puts, deletes)
-            notes = self._notes(some) if self._tables.timed else ()
+            notes = self._index_entries(some) if self._tables.timed else ()
             self._scratch.store.write(chain(puts, notes), deletes)
 
-    def _notes(self, buckets: Iterable[tuple[bytes, Bucket]]) -> Iterator[tuple[bytes, bytes]]:
+    def _index_entries(
+        self, buckets: Iterable[tuple[bytes, Bucket]]
+    ) -> Iterator[tuple[bytes, bytes]]:
         for place, bucket in buckets:
             for key, _ in bucket:
-                yield from self._due.notes(place, key)
+                yield from self._expiries.entries(place, key)
 
     def _pack(
         self,
@@ -247,7 +249,7 @@ class Residents:
         puts: list[tuple[bytes, bytes]],
         deletes: list[bytes],
     ) -> None:
-        """Add what to put and what to delete, since nothing is left of it."""
+        """Add the writes of ``buckets`` to ``puts``, and the places of empty ones to ``deletes``."""
         only = self._only()
         rows: dict[Hashable, Any] = {} if only is None else only.rows
         encode = None if only is None else only.layout.encode
@@ -264,11 +266,11 @@ class Residents:
                 deletes.append(place)
 
     def _only(self) -> Table | None:
-        """The table of a step that has one state, without a time to live: handled with less ado."""
+        """Return the only table of a step, if it has no time to live: its keys are handled faster."""
         return None if len(self._tables) != 1 or self._tables.timed else self._tables[0]
 
     def _packed(self, keys: Bucket) -> bytes | None:
-        """What the keys of a bucket have now; None if they have nothing."""
+        """Return the encoded bucket of ``keys``; None if they have no rows."""
         bucket: list[Held] = []
         for key, stored in keys:
             held: Held = [stored]
@@ -326,7 +328,7 @@ class Residents:
         return gone
 
 
-def _take_timed(table: Table, timed: TimedRows, key: Hashable, data: bytes) -> None:
+def _load_timed(table: Table, timed: TimedRows, key: Hashable, data: bytes) -> None:
     moment = decode_moment(data[:MOMENT_BYTES])
     if not timed.is_expired(moment, timed.now()):
         table.rows[key] = table.decoded(key, data[MOMENT_BYTES:])

@@ -10,20 +10,20 @@ from typing import Any, Final, Protocol, cast
 from aflow.errors import FlowDefinitionError
 from aflow.model.distribution import install_command
 
-#: Bytes that are written before RocksDB makes a file of them, in the background.
+#: Bytes written before RocksDB flushes them into a file, in the background.
 _WRITE_BUFFER: Final = 64 << 20
 
-#: Bytes of files that it keeps in memory.
+#: Bytes of files that it caches in memory.
 _CACHE: Final = 64 << 20
 
 
 def rocksdb_installed() -> bool:
-    """Whether the package is there; it is not imported."""
+    """Return True if the package is installed, without importing it."""
     return find_spec("rocksdict") is not None
 
 
 def rocksdict() -> Any:
-    """The package. Raises ``FlowDefinitionError`` with the command that installs it."""
+    """Return the package. Raises ``FlowDefinitionError`` with the command that installs it."""
     try:
         import rocksdict as module
     except ImportError as exc:
@@ -42,7 +42,7 @@ def _options(module: Any) -> Any:
     options.set_write_buffer_size(_WRITE_BUFFER)
     options.set_max_background_jobs(2)
     options.set_keep_log_file_num(1)
-    # Most keys that are read are new or in a file: a filter saves the search among those not in a file yet.
+    # Most keys that are read are new or in a file: the filter saves a search in the memory table.
     options.set_memtable_whole_key_filtering(True)
     options.set_memtable_prefix_bloom_ratio(0.1)
     options.set_allow_concurrent_memtable_write(False)  # there is one writer
@@ -54,7 +54,7 @@ def _options(module: Any) -> Any:
 
 
 class _Iterator(Protocol):
-    """What is used of an ``RdictIter``."""
+    """The methods used of an ``RdictIter``."""
 
     def seek(self, key: bytes, /) -> None: ...
     def valid(self) -> bool: ...
@@ -106,9 +106,9 @@ class RocksdbStore:
 
 
 class RocksdbView:
-    """An iterator, which sees the database as it was when the iterator was made.
+    """An iterator, which sees the database at the time of its creation.
 
-    (A ``Snapshot`` of rocksdict 0.3 iterates over what is there *now*.)
+    (A ``Snapshot`` of rocksdict 0.3 iterates over the *current* entries.)
     """
 
     def __init__(self, iterator: _Iterator) -> None:
@@ -132,7 +132,7 @@ class RocksdbView:
                 return
             yield key, at.value()
             at.next()
-        at.status()  # raises if it is not the end but damage that stopped it
+        at.status()  # raises if a damaged file has ended the iteration
 
     def close(self) -> None:
         self._iterator = None

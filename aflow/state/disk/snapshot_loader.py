@@ -1,4 +1,4 @@
-"""A snapshot on its way into the database: key group by key group, so that no more than one is decoded at a time."""
+"""Loading of a snapshot into the database, one key group at a time to limit memory."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from aflow.errors import RestoreError, shown
 from aflow.model.codecs import CodecError
 from aflow.model.keys import encode_key
 from aflow.state.disk.buckets import BUCKETS, Held, encode_bucket
-from aflow.state.disk.expiry_index import note
+from aflow.state.disk.expiry_index import index_entry
 from aflow.state.key_kinds import KeyKinds
 from aflow.state.keyed_entries import Keyed, KeyGroupCodec
 from aflow.state.layouts import description
@@ -17,17 +17,17 @@ from aflow.state.snapshot import STATES, Entry
 from aflow.state.tables import TOUCHED, Table, Tables
 from aflow.state.timed_rows import decode_moment, encode_moment
 
-#: So many keys whose rows are not what is stored are not told one by one.
+#: Maximal number of keys whose rows differ from the snapshot; with more all keys count as changed.
 MANY: Final = 1 << 20
 
 
 def restored(
-    keyed: Keyed, key_codec: KeyGroupCodec, tables: Tables, kinds: KeyKinds, unlike: set[Hashable]
+    keyed: Keyed, key_codec: KeyGroupCodec, tables: Tables, kinds: KeyKinds, changed: set[Hashable]
 ) -> Iterator[tuple[bytes, bytes]]:
-    """What to put into an empty database. Raises ``RestoreError`` as ``KeyedBackend.restore`` does.
+    """Yield the entries for an empty database. Raises ``RestoreError`` as ``KeyedBackend.restore`` does.
 
-    ``unlike`` gets the keys whose rows are gone meanwhile, or were touched at another moment than is stored; once there
-    are ``MANY``, no more of them.
+    Adds keys to ``changed`` whose rows have expired, or have another last touch than in the snapshot, up to about
+    ``MANY`` keys.
     """
     for group, names in keyed.items():
         one = {group: names}
@@ -35,12 +35,12 @@ def restored(
             of_group = _Group(own, key_codec, tables)
             yield from of_group.puts(one)
             kinds.see(of_group.held)
-            if len(unlike) < MANY:
-                unlike |= of_group.unlike
+            if len(changed) < MANY:
+                changed |= of_group.changed
 
 
 class _Group:
-    """The keys of one key group."""
+    """The state of one key group."""
 
     def __init__(
         self, names: Mapping[str, tuple[Entry, ...]], key_codec: KeyGroupCodec, tables: Tables
@@ -49,10 +49,10 @@ class _Group:
         self._stored: Final = tables.stored(names)
         self._described: Final = {name.decode(): data for name, data in names.get(STATES, ())}
         self._width: Final = len(tables)
-        #: Equal keys are one here, however each state has stored them.
+        #: State by key; equal keys of different types are one key.
         self.held: Final[dict[Hashable, Held]] = {}
-        #: Those whose rows are not what is stored.
-        self.unlike: Final[set[Hashable]] = set()
+        #: Keys whose rows differ from the snapshot.
+        self.changed: Final[set[Hashable]] = set()
 
     def puts(self, keyed: Keyed) -> Iterator[tuple[bytes, bytes]]:
         for table in self._stored:
@@ -71,7 +71,7 @@ class _Group:
             self._hold(table, key, self._current(table, key, data))
 
     def _read_timed(self, table: Table, keyed: Keyed) -> Iterator[tuple[bytes, bytes]]:
-        """Gives the notes that make sweeps look at what was read."""
+        """Read the rows of a state with a time to live, and yield their index entries."""
         timed, now = table.timed_rows, table.timed_rows.now()
         touched = self._key_codec.read(keyed, f"{TOUCHED}{table.name}")
         moments = {key: decode_moment(data) for key, data in touched}
@@ -79,14 +79,14 @@ class _Group:
             stored = moments.get(key)
             moment = now if stored is None else min(stored, now)
             if moment != stored or timed.is_expired(moment, now):
-                self.unlike.add(key)
+                self.changed.add(key)
             if not timed.is_expired(moment, now):
                 self._hold(table, key, encode_moment(moment) + self._current(table, key, data))
                 place = BUCKETS + encode_key(key)
-                yield note(table, place, moment)
+                yield index_entry(table, place, moment)
 
     def _current(self, table: Table, key: Hashable, data: bytes) -> bytes:
-        """``data`` as the declared type has it: the next capture says of all rows that they are so."""
+        """Return ``data`` in the encoding of the declared type, by which the next capture describes all rows."""
         value = table.decoded(key, data)
         if self._described.get(table.name) == description(table.layout):
             return data
@@ -94,7 +94,7 @@ class _Group:
             return table.layout.encode(value)
         except CodecError as exc:
             raise RestoreError(
-                f"{table.what} was read for key {shown(key)} and cannot be stored again: {exc}"
+                f"{table.what} was decoded for key {shown(key)} and cannot be encoded again: {exc}"
             ) from exc
 
     def _hold(self, table: Table, key: Hashable, data: bytes) -> None:

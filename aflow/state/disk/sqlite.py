@@ -1,4 +1,4 @@
-"""SQLite as the database of a backend: there wherever Python is, and slower than RocksDB."""
+"""SQLite as the database of a backend: part of every Python, and slower than RocksDB."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
-#: Keys asked for at once: below the number of parameters that any build of SQLite takes.
+#: Number of keys in one query: below the limit of parameters of all builds of SQLite.
 _AT_ONCE: Final = 512
 
-#: Rows that a scan holds in memory.
+#: Number of rows of a scan in memory.
 _PAGE: Final = 1024
 
 _SCHEMA: Final = "CREATE TABLE entries (key BLOB PRIMARY KEY, data BLOB NOT NULL) WITHOUT ROWID"
@@ -27,7 +27,7 @@ class SqliteStore:
         self._path: Final = folder / "state.sqlite"
         self._connection: Final = _connect(self._path)
         try:
-            # The log of writes is what lets a view stand still beside them; it is not for surviving anything.
+            # The write-ahead log isolates views from later writes; it is not for durability.
             self._connection.execute("PRAGMA journal_mode=WAL")
             self._connection.execute("PRAGMA synchronous=OFF")
             self._connection.execute("PRAGMA cache_size=-65536")
@@ -64,7 +64,9 @@ class SqliteView:
         self._connection: Final = _connect(path)
         self.close: Final = weakref.finalize(self, self._connection.close)
         self._connection.execute("BEGIN")
-        self._connection.execute("SELECT 1 FROM entries LIMIT 1").fetchall()  # begins to read: now
+        self._connection.execute(
+            "SELECT 1 FROM entries LIMIT 1"
+        ).fetchall()  # begins the read transaction now
 
     def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
         return _get(self._connection, keys)

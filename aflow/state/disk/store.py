@@ -1,7 +1,7 @@
-"""What a backend on disk asks of a database: an ordered mapping from bytes to bytes, and views that stand still.
+"""The protocol of databases for a backend on disk: an ordered mapping from bytes to bytes, with immutable views.
 
-The database is scratch space. Checkpoints are what is durable; whatever a crash leaves of it is never read again, so an
-engine writes without a log and without waiting for the disk.
+The database is scratch space. Only checkpoints are durable. A database is never read after a crash, so an engine writes
+without a log and without waiting for the disk.
 """
 
 from __future__ import annotations
@@ -12,49 +12,49 @@ from typing import Protocol
 
 
 class Reader(Protocol):
-    """What can be asked for single keys."""
+    """Lookup of single keys."""
 
     def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """What each of ``keys`` has; None if nothing."""
+        """Return the value of each of ``keys``, None if there is none."""
         ...
 
 
 class View(Reader, Protocol):
-    """The database as it was at one moment, whatever is written later, even after the store is closed.
+    """The database at one moment, independent of later writes, also after the store is closed.
 
     May be used in another thread than the store, in one at a time, and by one loop over ``items`` at a time.
     """
 
     def items(self, start: bytes, stop: bytes) -> Iterator[tuple[bytes, bytes]]:
-        """What there was from ``start`` to ``stop`` (exclusive), in the order of the bytes."""
+        """Yield the entries from ``start`` to ``stop`` (exclusive) in the order of their keys."""
         ...
 
     def close(self) -> None:
-        """Let go of it; also happens when nobody holds the view any more."""
+        """Release the view; garbage collection of the view does so too."""
         ...
 
 
 class Store(Reader, Protocol):
-    """A database in a folder of its own, for one backend and from one thread."""
+    """A database in its own folder, for one backend and from one thread."""
 
     def write(self, puts: Iterable[tuple[bytes, bytes]], deletes: Iterable[bytes] = ()) -> None:
-        """Put and delete in one go. No key is in both."""
+        """Put and delete entries at once. No key is in both."""
         ...
 
     def first(self, start: bytes, stop: bytes, limit: int) -> list[bytes]:
-        """The first ``limit`` keys from ``start`` to ``stop`` (exclusive)."""
+        """Return the first ``limit`` keys from ``start`` to ``stop`` (exclusive)."""
         ...
 
     def view(self) -> View: ...
 
     def close(self) -> None:
-        """Close the files, which are left where they are; once more does nothing."""
+        """Close the files without removing them. Can be called repeatedly."""
         ...
 
 
 class Engine(Protocol):
-    """Opens databases of one make."""
+    """Factory of databases of one kind."""
 
     def __call__(self, folder: Path) -> Store:
-        """A new database in ``folder``, which exists and is empty."""
+        """Return a new database in ``folder``, which exists and is empty."""
         ...

@@ -1,4 +1,4 @@
-"""Rows of a capture that are read from the database when they are asked for, as they were at the capture."""
+"""Rows of a capture that are read from the database on iteration, as they were at the capture."""
 
 from __future__ import annotations
 
@@ -7,33 +7,33 @@ from dataclasses import dataclass
 from itertools import islice
 
 from aflow.model.time import Timestamp
-from aflow.state.disk.buckets import BEHIND_BUCKETS, BUCKETS, Held, decode_bucket, part
+from aflow.state.disk.buckets import BUCKETS, BUCKETS_END, Held, decode_bucket, part
 from aflow.state.disk.store import Reader, View
 from aflow.state.keyed_entries import KeyRow
 from aflow.state.tables import TOUCHED, Table
 from aflow.state.timed_rows import MOMENT_BYTES, decode_moment
 
-#: Buckets asked for at once.
+#: Number of buckets in one read.
 _AT_ONCE = 1024
 
 Cut = Callable[[bytes], bytes | None]
-"""Of what a key has of a state, what belongs under a name of the snapshot; None if it is out of date."""
+"""Returns the part of a row that a snapshot has under one name; None if the row is expired."""
 
 
 @dataclass(frozen=True, slots=True)
 class AllBuckets:
-    """All keys that are stored."""
+    """The state of all stored keys."""
 
     view: View
 
     def __iter__(self) -> Iterator[Held]:
-        for _, data in self.view.items(BUCKETS, BEHIND_BUCKETS):
+        for _, data in self.view.items(BUCKETS, BUCKETS_END):
             yield from decode_bucket(data)
 
 
 @dataclass(frozen=True, slots=True)
 class SomeBuckets:
-    """Those keys of the buckets at ``places`` that are in ``keys``, by how they are stored."""
+    """The state of ``keys``, which are in the buckets at ``places``."""
 
     reader: Reader
     places: Sequence[bytes]
@@ -45,15 +45,15 @@ class SomeBuckets:
         while some := list(islice(places, _AT_ONCE)):
             for data in self.reader.get(some):
                 if data is not None:
-                    yield from filter(self._meant, decode_bucket(data))
+                    yield from filter(self._is_wanted, decode_bucket(data))
 
-    def _meant(self, held: Held) -> bool:
+    def _is_wanted(self, held: Held) -> bool:
         return self.key_of(held[0] or b"") in self.keys
 
 
 @dataclass(frozen=True, slots=True)
 class StoredRows:
-    """The rows that ``buckets`` have of one state, under one name of a snapshot."""
+    """The rows of one state in ``buckets``, under one name of a snapshot."""
 
     buckets: AllBuckets | SomeBuckets
     state: int
@@ -72,7 +72,7 @@ class StoredRows:
 
 @dataclass(frozen=True, slots=True)
 class Both:
-    """The rows of resident keys, which are bytes already, and those of others."""
+    """The encoded rows of resident keys and the stored rows of others."""
 
     resident: Iterable[KeyRow]
     stored: StoredRows
@@ -85,7 +85,7 @@ class Both:
 def stored_rows(
     table: Table, buckets: AllBuckets | SomeBuckets, key_of: Callable[[bytes], Hashable]
 ) -> dict[str, StoredRows]:
-    """The rows of a state under the names that they have in a snapshot, without what is out of date now."""
+    """Return the rows of a state by their names in a snapshot, without those that are expired now."""
     number = table.number
     if table.timed is None:
         return {table.name: StoredRows(buckets, number, key_of)}
@@ -98,7 +98,7 @@ def stored_rows(
 
 
 def alive(now: Timestamp, ttl: int, *, moments: bool) -> Cut:
-    """The moments, or else the values, of rows that are not out of date at ``now``."""
+    """Return the function for the moments, or for the values, of rows that are not expired at ``now``."""
 
     def cut(data: bytes) -> bytes | None:
         moment = data[:MOMENT_BYTES]

@@ -10,7 +10,7 @@ import pytest
 from aflow.errors import FlowDefinitionError, OperatorError
 from aflow.model.key_groups import KeyGroupRange
 from aflow.state.backend_choice import DiskEngine, OnDisk, make_backend
-from aflow.state.disk.folders import claimed_folder
+from aflow.state.disk.scratch import claimed_folder
 from aflow.state.keyed_entries import KeyGroupCodec
 from aflow.state.memory import MOST, MemoryBackend
 from aflow.state.specs import ValueState

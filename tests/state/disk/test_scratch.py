@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from aflow.state.disk.folders import claimed_folder, remove_left_over
+from aflow.state.disk.scratch import claimed_folder, remove_left_over
 
 
 def left_over(parent: Path) -> Path:
