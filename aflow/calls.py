@@ -11,7 +11,7 @@ from aflow.machines.calls.on_error import DeadLetter, Drop, Fail, FailedCall, Fa
 from aflow.machines.calls.rate import RateLimit
 from aflow.machines.calls.retry import Attempt, RetryPolicy
 from aflow.runtime.calls.options import CallOptions
-from aflow.runtime.calls.reporting import CallAbandoned, CodeLocation, LoopBlocked
+from aflow.runtime.calls.reports import CallAbandoned, CodeLocation, LoopBlocked
 
 __all__ = [
     "Adaptive",

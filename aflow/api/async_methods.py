@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
 from aflow.api.call_detail import call_detail, dead_letters_of
-from aflow.machines.calls.grouping import GroupSize
+from aflow.machines.calls.groups import GroupSize
 from aflow.machines.calls.settings import CallResults
 from aflow.model.resource import Resource
 from aflow.operators.base import Operator

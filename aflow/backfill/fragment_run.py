@@ -30,7 +30,7 @@ from aflow.model.time import Timestamp
 from aflow.operators.base import Operator
 from aflow.operators.calls.operator import AsyncOperator
 from aflow.operators.event_time import EventTimeOperator
-from aflow.runtime.calls.reporting import CallReport, Reports
+from aflow.runtime.calls.reports import CallReport, Reports
 from aflow.runtime.exchanges import Exchanges
 from aflow.runtime.failures import closing, first_cause
 from aflow.runtime.loop_budget import LoopBudget

@@ -7,7 +7,7 @@ from contextlib import AbstractAsyncContextManager
 from aflow.backfill.fragments import Fragment
 from aflow.graph.plan import Plan, TaskPlan
 from aflow.model.key_groups import DEFAULT_KEY_GROUPS
-from aflow.runtime.calls.reporting import CallReport, Reports
+from aflow.runtime.calls.reports import CallReport, Reports
 from aflow.runtime.calls.resources import OpenResources
 
 

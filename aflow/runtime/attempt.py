@@ -17,7 +17,7 @@ from aflow.errors import CheckpointError, InternalError
 from aflow.graph.plan import Plan
 from aflow.machines.mail_order import Lane
 from aflow.model.elements import CheckpointKind
-from aflow.runtime.calls.reporting import Reports
+from aflow.runtime.calls.reports import Reports
 from aflow.runtime.calls.resources import OpenResources
 from aflow.runtime.checkpoints.coordinator import CheckpointCoordinator, CoordinatorOptions
 from aflow.runtime.checkpoints.inflight import InFlightCodec

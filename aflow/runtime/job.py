@@ -27,7 +27,7 @@ from aflow.machines.restart import GiveUp, Restart
 from aflow.model.elements import CheckpointKind
 from aflow.runtime.attempt import Attempt, Checkpoints
 from aflow.runtime.builtin_connectors.result_sink import Results, ResultSink
-from aflow.runtime.calls.reporting import Reports
+from aflow.runtime.calls.reports import Reports
 from aflow.runtime.calls.watchdog import watching
 from aflow.runtime.checkpoints.directory.reader import read_checkpoint
 from aflow.runtime.checkpoints.directory.storage import DirectoryStorage

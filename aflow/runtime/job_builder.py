@@ -18,7 +18,7 @@ from aflow.machines.batch_size import BatchSize
 from aflow.model.batch import Batch
 from aflow.operators.base import Operator, OperatorContext
 from aflow.operators.sink import SinkOperator
-from aflow.runtime.calls.reporting import Reports
+from aflow.runtime.calls.reports import Reports
 from aflow.runtime.checkpoints.chains import SubtaskChains
 from aflow.runtime.checkpoints.checkpointed_input import CheckpointedInput
 from aflow.runtime.checkpoints.inflight import InFlightCodec

@@ -20,7 +20,7 @@ from aflow.operators.base import Operator, OperatorContext, TwoInputOperator
 from aflow.operators.calls.operator import AsyncOperator
 from aflow.operators.sink import SinkOperator
 from aflow.runtime.alignment import AlignedGroups, AlignedMember
-from aflow.runtime.calls.reporting import Reports
+from aflow.runtime.calls.reports import Reports
 from aflow.runtime.calls.slots import CallSlots, Room
 from aflow.runtime.cancellation import user_code
 from aflow.runtime.edges import OutEdge

@@ -11,7 +11,7 @@ from typing import TypeAlias
 
 from aflow.errors import FlowDefinitionError, shown
 from aflow.model.time import Timestamp
-from aflow.runtime.calls.reporting import CallReport
+from aflow.runtime.calls.reports import CallReport
 from aflow.runtime.checkpoints.settings import Checkpointing, check_bool
 from aflow.runtime.checkpoints.statistics import CheckpointInfo
 from aflow.runtime.restarts import ExponentialDelay, FailureRate, FixedDelay, NoRestart, Restarts

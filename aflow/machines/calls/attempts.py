@@ -30,7 +30,7 @@ from aflow.machines.calls.failures import (
     not_awaited,
     timed_out,
 )
-from aflow.machines.calls.grouping import Group, results_of
+from aflow.machines.calls.groups import Group, results_of
 from aflow.machines.calls.instructions import CallOwner, Instructions
 from aflow.machines.calls.limits import StepLimits
 from aflow.machines.calls.ready import Ready, ReadyGroups, ready_calls

@@ -16,7 +16,7 @@ from typing import Final
 from aflow.machines.calls.adaptive import Adaptive
 from aflow.machines.calls.breaker import Breaker, BreakerState
 from aflow.machines.calls.call import Call
-from aflow.machines.calls.grouping import Group
+from aflow.machines.calls.groups import Group
 from aflow.machines.calls.limiter import Limiter
 from aflow.machines.calls.rate import SharedBuckets, TokenBucket
 from aflow.machines.calls.retry import Errors, matches

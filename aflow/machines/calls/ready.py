@@ -16,7 +16,7 @@ from itertools import chain
 from typing import Final, Protocol, TypeGuard
 
 from aflow.machines.calls.call import Call
-from aflow.machines.calls.grouping import Group, Grouping, GroupSize
+from aflow.machines.calls.groups import Group, Grouping, GroupSize
 from aflow.machines.calls.settings import CallSettings
 from aflow.model.time import Timestamp
 

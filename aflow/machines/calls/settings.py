@@ -11,7 +11,7 @@ from aflow.machines.calls.adaptive import Adaptive
 from aflow.machines.calls.breaker import CircuitBreaker
 from aflow.machines.calls.cache import Cache
 from aflow.machines.calls.call import Call
-from aflow.machines.calls.grouping import GroupSize
+from aflow.machines.calls.groups import GroupSize
 from aflow.machines.calls.on_error import Fail, OnError
 from aflow.machines.calls.rate import RateLimit
 from aflow.machines.calls.retry import RetryPolicy

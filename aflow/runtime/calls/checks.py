@@ -14,7 +14,7 @@ from aflow.errors import FlowDefinitionError, shown
 from aflow.machines.calls.on_error import Fallback
 from aflow.machines.calls.retry import Retry
 from aflow.machines.calls.settings import CallSettings
-from aflow.runtime.calls.collecting import gives_one_by_one
+from aflow.runtime.calls.result_lists import gives_one_by_one
 
 #: What each method takes besides ``CallOptions``.
 _OWN: Final[Mapping[str, tuple[str, ...]]] = {

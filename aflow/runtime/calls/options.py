@@ -10,7 +10,7 @@ from aflow.errors import FlowDefinitionError, shown
 from aflow.machines.calls.adaptive import Adaptive
 from aflow.machines.calls.breaker import CircuitBreaker
 from aflow.machines.calls.cache import Cache
-from aflow.machines.calls.grouping import GroupSize
+from aflow.machines.calls.groups import GroupSize
 from aflow.machines.calls.on_error import Fail, OnError, check_on_error
 from aflow.machines.calls.rate import RateLimit
 from aflow.machines.calls.retry import RetryPolicy
@@ -24,7 +24,7 @@ from aflow.model.codecs import RECORDS, Codec
 from aflow.model.resource import Resource
 from aflow.model.time import Instant, positive_millis, short, to_millis
 from aflow.runtime.calls.checks import check_names, check_plain
-from aflow.runtime.calls.collecting import collecting
+from aflow.runtime.calls.result_lists import collecting
 from aflow.state.layouts import state_codec
 
 T = TypeVar("T")

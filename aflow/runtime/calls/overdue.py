@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from aflow.runtime.calls.reporting import CodeLocation, LoopBlocked
+from aflow.runtime.calls.reports import CodeLocation, LoopBlocked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from typing import Any, Final
 from aflow.errors import OperatorError, shown
 from aflow.graph.plan import Plan
 from aflow.model.resource import Resource
-from aflow.runtime.calls.reporting import Reports
+from aflow.runtime.calls.reports import Reports
 from aflow.runtime.calls.slots import GRACE
 from aflow.runtime.cancellation import user_code
 from aflow.runtime.failures import closing_async, first_cause

@@ -12,7 +12,7 @@ from typing import Final
 from aflow.operators import fused
 from aflow.operators.base import Operator
 from aflow.runtime.calls.overdue import Glance
-from aflow.runtime.calls.reporting import CodeLocation
+from aflow.runtime.calls.reports import CodeLocation
 from aflow.runtime.calls.slots import CallSlots
 from aflow.runtime.clock import release_gil
 from aflow.runtime.fetcher import Fetcher

@@ -18,7 +18,7 @@ from datetime import timedelta
 from typing import Final
 
 from aflow.runtime.calls.overdue import Beat, Finding, Glance, Overdue, verdict
-from aflow.runtime.calls.reporting import Reports
+from aflow.runtime.calls.reports import Reports
 from aflow.runtime.calls.stacks import depth_of, glance
 
 #: Beats within the limit.

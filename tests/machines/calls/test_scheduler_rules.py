@@ -20,7 +20,7 @@ from aflow.machines.calls.adaptive import Adaptive
 from aflow.machines.calls.breaker import CircuitBreaker
 from aflow.machines.calls.cache import Cache
 from aflow.machines.calls.call import NO_RESULT, Call
-from aflow.machines.calls.grouping import Group, GroupSize
+from aflow.machines.calls.groups import Group, GroupSize
 from aflow.machines.calls.limits import StepLimits
 from aflow.machines.calls.on_error import Drop, Fallback
 from aflow.machines.calls.queues import CallQueue, OrderedCalls, UnorderedCalls

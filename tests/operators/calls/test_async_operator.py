@@ -9,7 +9,7 @@ import pytest
 
 from aflow.errors import OperatorError
 from aflow.machines.calls.cache import Cache
-from aflow.machines.calls.grouping import GroupSize
+from aflow.machines.calls.groups import GroupSize
 from aflow.machines.calls.on_error import Drop
 from aflow.machines.calls.queues import HELD
 from aflow.machines.calls.settings import CallOrder, CallResults

@@ -11,13 +11,13 @@ import pytest
 
 from aflow.machines.calls.breaker import CircuitBreaker
 from aflow.machines.calls.cache import Cache
-from aflow.machines.calls.grouping import GroupSize
+from aflow.machines.calls.groups import GroupSize
 from aflow.machines.calls.on_error import DeadLetter, Drop, FailedCall
 from aflow.machines.calls.rate import RateLimit
 from aflow.machines.calls.retry import Retry
 from aflow.machines.calls.settings import CallOrder
 from aflow.model.tags import Tag
-from tests.operators.calls.handlers.awaiting import Awaiting, settings
+from tests.operators.calls.handlers.harness import Awaiting, settings
 from tests.operators.calls.handlers.processes import Adding
 from tests.operators.calls.simulated_steps import SimulatedStep, World
 from tests.operators.calls.slots import SlotsHarness

@@ -18,7 +18,7 @@ from hypothesis.stateful import (
 
 from aflow.machines.calls.cache import Cache
 from aflow.machines.calls.call import Call
-from aflow.machines.calls.grouping import GroupSize
+from aflow.machines.calls.groups import GroupSize
 from aflow.machines.calls.on_error import Fallback
 from aflow.machines.calls.retry import Retry
 from aflow.machines.calls.settings import CallOrder, CallSettings

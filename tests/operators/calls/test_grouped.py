@@ -9,7 +9,7 @@ import pytest
 
 from aflow.errors import OperatorError
 from aflow.machines.calls.cache import Cache
-from aflow.machines.calls.grouping import GroupSize
+from aflow.machines.calls.groups import GroupSize
 from aflow.machines.calls.on_error import DeadLetter, Drop, FailedCall, Fallback
 from aflow.machines.calls.rate import RateLimit
 from aflow.machines.calls.retry import Retry

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from aflow.machines.calls.cache import Cache
-from aflow.machines.calls.grouping import GroupSize
+from aflow.machines.calls.groups import GroupSize
 from aflow.machines.calls.on_error import Drop
 from aflow.machines.calls.rate import RateLimit
 from aflow.machines.calls.retry import Retry

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from aflow.machines.calls.adaptive import Adaptive
 from aflow.machines.calls.breaker import CircuitBreaker
 from aflow.machines.calls.cache import Cache
-from aflow.machines.calls.grouping import GroupSize
+from aflow.machines.calls.groups import GroupSize
 from aflow.machines.calls.on_error import Fallback
 from aflow.machines.calls.rate import RateLimit
 from aflow.machines.calls.retry import Retry

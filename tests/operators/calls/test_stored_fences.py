@@ -9,7 +9,7 @@ import pytest
 
 from aflow.errors import RestoreError
 from aflow.machines.calls.cache import Cache
-from aflow.machines.calls.grouping import GroupSize
+from aflow.machines.calls.groups import GroupSize
 from aflow.machines.calls.settings import CallOrder
 from aflow.model.elements import Watermark
 from aflow.model.key_groups import DEFAULT_KEY_GROUPS, key_group, subtask_of

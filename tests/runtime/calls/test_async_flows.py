@@ -11,7 +11,7 @@ import pytest
 import aflow as af
 from aflow.testing import At, CollectSink, Pause, ScriptedSource, run_flow
 from aflow.testing.scripted_source import Line
-from tests.runtime.calls.asking import ORDERS, SECOND, Service, ask, asked
+from tests.runtime.calls.questions import ORDERS, SECOND, Service, ask, asked
 
 
 @pytest.mark.parametrize("order", ORDERS)

@@ -11,7 +11,7 @@ import pytest
 
 import aflow as af
 from aflow.testing import CollectSink, Pause, ScriptedSource, run_flow
-from tests.runtime.calls.asking import SECOND
+from tests.runtime.calls.questions import SECOND
 
 
 def timed(

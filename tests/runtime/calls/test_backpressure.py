@@ -11,7 +11,7 @@ import pytest
 import aflow as af
 from aflow.testing import CollectSink, FlowDriver, Pause, ScriptedSource, VirtualClock, run_flow
 from aflow.testing.virtual_time import virtual_time
-from tests.runtime.calls.asking import HOUR, ORDERS, SECOND, Service, ask, asked
+from tests.runtime.calls.questions import HOUR, ORDERS, SECOND, Service, ask, asked
 from tests.runtime.ledger import Ledger
 
 ONE_BY_ONE = af.Options(batch_records=1, channel_records=1)

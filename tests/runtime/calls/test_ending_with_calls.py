@@ -22,7 +22,7 @@ from aflow.testing import (
 )
 from aflow.testing.leftovers import nothing_left_behind
 from aflow.testing.virtual_time import virtual_time
-from tests.runtime.calls.asking import HOUR, ORDERS, SECOND, Service, ask, asked
+from tests.runtime.calls.questions import HOUR, ORDERS, SECOND, Service, ask, asked
 from tests.runtime.checkpoints.ledger_sink import LedgerSink
 
 FOREVER = Pause(1000 * HOUR)

@@ -14,7 +14,7 @@ import pytest
 
 import aflow as af
 from aflow.model.resource import Resource
-from aflow.runtime.calls.reporting import CallAbandoned
+from aflow.runtime.calls.reports import CallAbandoned
 from aflow.runtime.recovery import JobEvent
 from aflow.testing import CollectSink, Crash, Pause, ScriptedSource, VirtualClock, run_flow
 from aflow.testing.leftovers import nothing_left_behind

@@ -9,7 +9,7 @@ import pytest
 import aflow as af
 from aflow.testing import CollectSink, FlowDriver, Pause, ScriptedSource
 from aflow.testing.virtual_time import virtual_time
-from tests.runtime.calls.asking import HOUR, SECOND
+from tests.runtime.calls.questions import HOUR, SECOND
 
 FOREVER = Pause(1000 * HOUR)
 

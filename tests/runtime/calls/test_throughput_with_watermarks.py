@@ -10,7 +10,7 @@ import pytest
 
 import aflow as af
 from aflow.testing import CollectSink, Pause, ScriptedSource, run_flow
-from tests.runtime.calls.asking import SECOND, Service, ask
+from tests.runtime.calls.questions import SECOND, Service, ask
 
 CALLS = 500
 

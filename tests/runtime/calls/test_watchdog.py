@@ -21,7 +21,7 @@ import uvloop
 
 import aflow as af
 from aflow.runtime import clock
-from aflow.runtime.calls.reporting import CodeLocation, LoopBlocked
+from aflow.runtime.calls.reports import CodeLocation, LoopBlocked
 from aflow.runtime.job import Job
 from aflow.runtime.metrics import BlockedMetrics
 from aflow.runtime.recovery import JobEvent

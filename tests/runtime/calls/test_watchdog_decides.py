@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aflow.runtime.calls.overdue import Beat, Finding, Glance, Overdue, verdict
-from aflow.runtime.calls.reporting import CodeLocation, LoopBlocked
+from aflow.runtime.calls.reports import CodeLocation, LoopBlocked
 
 LIMIT = 0.25
 SLACK = 0.125

@@ -12,7 +12,7 @@ import pytest
 import aflow as af
 from aflow.testing import Pause, ScriptedSource, advance, run_flow, settle, virtual_time
 from aflow.testing.scripted_source import Line
-from tests.runtime.calls.asking import ORDERS, SECOND
+from tests.runtime.calls.questions import ORDERS, SECOND
 
 
 class FailsOnce:

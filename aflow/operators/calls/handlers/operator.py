@@ -34,8 +34,8 @@ from aflow.operators.calls.async_process import (
     Effects,
     resource_of,
 )
-from aflow.operators.calls.handlers.lines import KeyLines
-from aflow.operators.calls.handlers.stages import Stage, Stages
+from aflow.operators.calls.handlers.epochs import Stage, Stages
+from aflow.operators.calls.handlers.key_queues import KeyLines
 from aflow.operators.calls.handlers.stored import (
     HANDLERS,
     CapturedHandlers,

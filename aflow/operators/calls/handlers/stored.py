@@ -23,7 +23,7 @@ from aflow.model.key_groups import key_group
 from aflow.model.time import MAX_TIMESTAMP, TimeDomain, Timestamp
 from aflow.operators.base import OperatorContext
 from aflow.operators.calls.async_process import FiredTimer
-from aflow.operators.calls.handlers.stages import Stage
+from aflow.operators.calls.handlers.epochs import Stage
 from aflow.operators.calls.stored import CALLS, StoredCalls
 from aflow.state.keyed_entries import CapturedRows
 from aflow.state.snapshot import OperatorSnapshot

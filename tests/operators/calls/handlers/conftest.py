@@ -14,7 +14,7 @@ from aflow.operators.calls.async_process import (
 )
 from aflow.state.backend_choice import StateBackend
 from aflow.state.snapshot import OperatorSnapshot
-from tests.operators.calls.handlers.awaiting import Awaiting, settings
+from tests.operators.calls.handlers.harness import Awaiting, settings
 from tests.operators.calls.handlers.processes import Start
 
 

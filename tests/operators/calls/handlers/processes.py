@@ -13,7 +13,7 @@ from aflow.operators.calls.async_process import (
     AsyncKeyedProcess,
 )
 from aflow.state.specs import ListState, ValueState
-from tests.operators.calls.handlers.awaiting import Awaiting, Pause
+from tests.operators.calls.handlers.harness import Awaiting, Pause
 
 ODD = Tag[int]("odd")
 FAILED = Tag[FailedCall[Any]]("failed")

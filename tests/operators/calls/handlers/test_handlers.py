@@ -20,7 +20,7 @@ from aflow.operators.calls.async_process import (
 )
 from aflow.state.backend_choice import DiskEngine, OnDisk
 from aflow.state.specs import ValueState
-from tests.operators.calls.handlers.awaiting import Awaiting
+from tests.operators.calls.handlers.harness import Awaiting
 from tests.operators.calls.handlers.processes import (
     ODD,
     Adding,

@@ -27,7 +27,7 @@ from aflow.state.keyed_entries import KeyGroupCodec
 from aflow.state.memory import MemoryBackend
 from aflow.state.snapshot import OperatorSnapshot, merge, replay
 from aflow.state.specs import ListState, MapState, StateSpec, ValueState
-from tests.operators.calls.handlers.awaiting import Awaiting, Pause
+from tests.operators.calls.handlers.harness import Awaiting, Pause
 from tests.operators.driver import Driver, Emitted
 
 KEYS = "abcdefg"

@@ -9,7 +9,7 @@ import pytest
 from aflow.model.key_groups import key_group, ranges
 from aflow.model.time import MIN_TIMESTAMP, TimeDomain
 from aflow.state.snapshot import merge
-from tests.operators.calls.handlers.awaiting import Awaiting
+from tests.operators.calls.handlers.harness import Awaiting
 from tests.operators.calls.handlers.processes import (
     Adding,
     Doing,

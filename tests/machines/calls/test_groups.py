@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aflow.machines.calls.grouping import Grouping, GroupSize
+from aflow.machines.calls.groups import Grouping, GroupSize
 
 
 def line_of(size: int, delay: int, *calls: tuple[str, int]) -> Grouping[str]:

@@ -9,7 +9,7 @@ import pytest
 
 from aflow.machines.calls.breaker import CircuitBreaker
 from aflow.machines.calls.cache import Cache
-from aflow.machines.calls.grouping import GroupSize
+from aflow.machines.calls.groups import GroupSize
 from aflow.machines.calls.on_error import DeadLetter, Drop, FailedCall
 from aflow.machines.calls.rate import RateLimit
 from aflow.machines.calls.retry import Retry

@@ -11,7 +11,7 @@ from hypothesis.stateful import (
     rule,
 )
 
-from aflow.machines.calls.grouping import Grouping, GroupSize
+from aflow.machines.calls.groups import Grouping, GroupSize
 
 
 class GroupingRules(RuleBasedStateMachine):

@@ -20,7 +20,7 @@ from typing import TypeAlias
 
 from aflow.machines.calls.call import Call
 from aflow.model.time import Timestamp
-from aflow.operators.calls.handlers.stages import Stage
+from aflow.operators.calls.handlers.epochs import Stage
 
 Due: TypeAlias = Callable[[Hashable], Timestamp | None]
 """The earliest event timer of a key that was found to be due, and has not rung."""
