@@ -56,37 +56,37 @@ def timeout(records: int) -> int:
 
 def dormant_in_flow(records: list[Reading]) -> list[Fired]:
     """Run the pipeline."""
-    flow, rang = af.Flow("timers"), af.CollectSink[Fired]()
+    flow, fired = af.Flow("timers"), af.CollectSink[Fired]()
     (
         flow.source(records)
         .event_time(lambda reading: reading[1])
         .key_by(lambda reading: reading[0])
         .process(SilentKeys(timeout(len(records))), name="dormant")
-        .to(rang)
+        .to(fired)
     )
     run_async(flow.run())
-    return rang.values
+    return fired.values
 
 
 def dormant_by_hand(records: list[Reading]) -> list[Fired]:
     """Compute the same with a heap and a dict; fire after each 1,024 records, as the pipeline does."""
     live: dict[int, int] = {}
     heap: list[Fired] = []
-    rang: list[Fired] = []
+    fired: list[Fired] = []
     silence = timeout(len(records))
     for start in range(0, len(records), 1024):
         batch = records[start : start + 1024]
         for key, at in batch:
             live[key] = at + silence
             heappush(heap, (at + silence, key))
-        _ring(heap, live, batch[-1][1] - 1, rang)
-    _ring(heap, live, records[-1][1] + silence, rang)
-    return rang
+        _fire(heap, live, batch[-1][1] - 1, fired)
+    _fire(heap, live, records[-1][1] + silence, fired)
+    return fired
 
 
-def _ring(heap: list[Fired], live: dict[int, int], until: int, rang: list[Fired]) -> None:
+def _fire(heap: list[Fired], live: dict[int, int], until: int, fired: list[Fired]) -> None:
     while heap and heap[0][0] <= until:
         at, key = heappop(heap)
         if live.get(key) == at:
             del live[key]
-            rang.append((at, key))
+            fired.append((at, key))

@@ -71,7 +71,7 @@ Program = Callable[[Work, Watch], list[Fired]]
 def with_queue(work: Work, watch: Watch) -> list[Fired]:
     """Run ``TimerQueue`` alone."""
     queue: TimerQueue[int, None] = TimerQueue()
-    rang: list[Fired] = []
+    fired: list[Fired] = []
     for key, at in enumerate(work.set):
         queue.register(at, key, None)
     watch.lap("set")
@@ -81,16 +81,16 @@ def with_queue(work: Work, watch: Watch) -> list[Fired]:
     watch.lap("put_off")
     for moment in work.moments:
         for at, key, _ in queue.due(moment):
-            rang.append((at, key))
+            fired.append((at, key))
     watch.lap("ring")
-    return rang
+    return fired
 
 
 def by_hand(work: Work, watch: Watch) -> list[Fired]:
     """Run with a heap, and a dict of the time of each key."""
     heap: list[Fired] = []
     live: dict[int, int] = {}
-    rang: list[Fired] = []
+    fired: list[Fired] = []
     for key, at in enumerate(work.set):
         live[key] = at
         heappush(heap, (at, key))
@@ -104,9 +104,9 @@ def by_hand(work: Work, watch: Watch) -> list[Fired]:
             at, key = heappop(heap)
             if live.get(key) == at:
                 del live[key]
-                rang.append((at, key))
+                fired.append((at, key))
     watch.lap("ring")
-    return rang
+    return fired
 
 
 def measure(records: int, rounds: int) -> Measurement:
@@ -143,14 +143,14 @@ def _measure_queue(work: Work, rounds: int) -> tuple[dict[str, float], float, fl
     laps: dict[str, list[float]] = {}
     times: dict[str, list[float]] = {"": [], "baseline_": []}
     for _ in range(rounds):
-        for who, program in (("baseline_", by_hand), ("", with_queue)):
+        for prefix, program in (("baseline_", by_hand), ("", with_queue)):
             watch = Watch()
-            seconds, rang = timed(partial(program, work, watch))
-            _check(sorted(rang), expected)
-            times[who].append(seconds)
+            seconds, fired = timed(partial(program, work, watch))
+            _check(sorted(fired), expected)
+            times[prefix].append(seconds)
             for part, lap in watch.laps.items():
-                laps.setdefault(who + part, []).append(lap)
-    ours, theirs = (statistics.median(times[who]) for who in ("", "baseline_"))
+                laps.setdefault(prefix + part, []).append(lap)
+    ours, theirs = (statistics.median(times[prefix]) for prefix in ("", "baseline_"))
     return {part: statistics.median(some) for part, some in laps.items()}, theirs / ours, ours
 
 
@@ -168,9 +168,9 @@ def _measure_flow(records: list[Reading], rounds: int) -> tuple[float, float]:
     return float(both.figures["seconds"]), float(both.figures["ratio"])
 
 
-def _check(rang: list[Fired], expected: list[Fired]) -> None:
-    if rang != expected:
-        raise SystemExit("timers: other timers rang than by hand; nothing was measured")
+def _check(fired: list[Fired], expected: list[Fired]) -> None:
+    if fired != expected:
+        raise SystemExit("timers: the fired timers differ from those by hand; nothing was measured")
 
 
 def _bytes(timers: int, make: Callable[[Iterator[int]], Any]) -> float:
@@ -213,8 +213,8 @@ class AtTheEnd(af.KeyedProcess[int, int, int]):
 
 async def _delays(timers: int) -> list[float]:
     """Return the delays (s) of a periodic coroutine beside a pipeline in which all timers fire at one watermark."""
-    flow, rang = af.Flow("all at once"), af.CollectSink[int]()
-    flow.source(range(timers)).key_by(lambda n: n).process(AtTheEnd(), name="end").to(rang)
+    flow, fired = af.Flow("all at once"), af.CollectSink[int]()
+    flow.source(range(timers)).key_by(lambda n: n).process(AtTheEnd(), name="end").to(fired)
     late: list[float] = []
 
     async def tick() -> None:
@@ -229,5 +229,5 @@ async def _delays(timers: int) -> list[float]:
     ticking.cancel()
     with suppress(asyncio.CancelledError):
         await ticking
-    _check([(0, key) for key in sorted(rang.values)], [(0, key) for key in range(timers)])
+    _check([(0, key) for key in sorted(fired.values)], [(0, key) for key in range(timers)])
     return late

@@ -60,7 +60,7 @@ async def _durations(records: int, rounds: int, barriers: Barriers) -> tuple[lis
     flow = af.Flow("slow")
     numbers = flow.source(range(ENOUGH), name="numbers").key_by(lambda n: n % 100)
     sums = numbers.fold(int, lambda total, n: total + n, name="sums")
-    sums.rebalance().map(abs, name="behind").rebalance().to(SlowSink(), name="slow")
+    sums.rebalance().map(abs, name="downstream").rebalance().to(SlowSink(), name="slow")
     times: list[float] = []
     in_flight = 0
     with TemporaryDirectory() as folder:

@@ -25,7 +25,7 @@ def time_of(vote: str) -> datetime:
     return datetime.fromisoformat(f"2025-06-01T{vote}").replace(tzinfo=UTC)
 
 
-def shown(count: af.Windowed[None, int]) -> str:
+def format_count(count: af.Windowed[None, int]) -> str:
     return f"{count.window.start_time:%H:%M} has {count.value} votes (result {count.firing})"
 
 
@@ -40,7 +40,7 @@ def build(votes: list[str], counts: af.Sink[str]) -> af.Flow:
             lateness=MINUTE,
         )
         .aggregate(af.aggregates.count(), name="count")
-        .map(shown)
+        .map(format_count)
         .to(counts, name="show")
     )
     return flow

@@ -45,7 +45,7 @@ def time_of(ride: Ride) -> datetime:
     return datetime.fromisoformat(f"2025-06-01T{ride.at}").replace(tzinfo=UTC)
 
 
-def shown(outing: af.Windowed[str, Outing]) -> str:
+def format_outing(outing: af.Windowed[str, Outing]) -> str:
     window, value = outing.window, outing.value
     return (
         f"{outing.key} {window.start_time:%H:%M} to {window.end_time:%H:%M}: "
@@ -66,7 +66,7 @@ def build(rides: list[Ride], outings: af.Sink[str]) -> af.Flow:
             ),
             name="outings",
         )
-        .map(shown)
+        .map(format_outing)
         .to(outings, name="show")
     )
     return flow

@@ -40,7 +40,7 @@ SALES = [
 ]
 
 
-def shown(total: af.Windowed[str, float]) -> str:
+def format_total(total: af.Windowed[str, float]) -> str:
     start = datetime.fromtimestamp(total.window.start / 1000, UTC)
     return f"{start:%H:%M} {total.key} {total.value}"
 
@@ -54,7 +54,7 @@ def build(sales: list[Sale], totals: af.Sink[str], late: af.Sink[Sale]) -> af.Fl
         .window(af.Tumbling(MINUTE))
         .fold(float, lambda total, sale: total + sale.amount, name="totals")
     )
-    per_minute.map(shown).to(totals, name="show")
+    per_minute.map(format_total).to(totals, name="show")
     per_minute.late.to(late, name="late")
     return flow
 

@@ -39,7 +39,7 @@ _FRAMES: Final = 8
 class UsageProblem(Exception):
     """The command line names something that does not exist or cannot be used; the message is for the user.
 
-    ``command`` is the command whose ``--help`` has the details, as the user would write it; None: the one that was
+    ``command`` is the command with the details in its ``--help``, as the user would write it; None: the one that was
     called.
     """
 

@@ -117,9 +117,9 @@ def wait_for(line: str, process: subprocess.Popen[str]) -> None:
 
 def ended(process: subprocess.Popen[str]) -> str:
     """Return the stderr of ``process`` after its successful end."""
-    _, said = process.communicate(timeout=LIMIT_S)
-    assert process.returncode == 0, said
-    return said
+    _, stderr = process.communicate(timeout=LIMIT_S)
+    assert process.returncode == 0, stderr
+    return stderr
 
 
 def rows(folder: Path, name: str) -> list[int]:
@@ -164,16 +164,16 @@ def test_ctrl_c_pauses_and_the_next_run_continues(
     paused = start(*CHECKPOINTS)
     wait_for("waiting", paused)
     paused.send_signal(sent)
-    said = ended(paused)
-    assert [line.partition(":")[0] for line in said.splitlines()] == ["stopping", "stopped"]
+    stderr = ended(paused)
+    assert [line.partition(":")[0] for line in stderr.splitlines()] == ["stopping", "stopped"]
     assert rows(tmp_path, "counts") == []
     assert rows(tmp_path, "sums") == sums(30)
 
     (tmp_path / "wait").unlink()
     numbers(tmp_path, 60)
-    said = ended(start(*CHECKPOINTS))
+    stderr = ended(start(*CHECKPOINTS))
 
-    assert said.startswith("continuing from checkpoint")
+    assert stderr.startswith("continuing from checkpoint")
     assert rows(tmp_path, "sums") == sums(60)
     assert rows(tmp_path, "counts") == [60]
 
@@ -184,9 +184,9 @@ def test_from_fresh_starts_at_the_beginning(start: Start, tmp_path: Path) -> Non
     for written in tmp_path.glob("*.jsonl"):
         written.unlink()
 
-    said = ended(start(*CHECKPOINTS, "--from", "fresh"))
+    stderr = ended(start(*CHECKPOINTS, "--from", "fresh"))
 
-    assert said == ""
+    assert stderr == ""
     assert rows(tmp_path, "sums") == sums(20)
 
 
@@ -194,12 +194,12 @@ def test_a_failed_run_restarts_and_says_so(start: Start, tmp_path: Path) -> None
     numbers(tmp_path)
     (tmp_path / "fail").touch()
 
-    said = ended(start(*CHECKPOINTS, "--restarts", "1", "--metrics"))
+    stderr = ended(start(*CHECKPOINTS, "--restarts", "1", "--metrics"))
 
-    assert "failed, restarting in 1 s: " in said
-    assert "restarts: 1; the numbers of steps are since the last one" in said
-    assert re.search(r"waited \d+ ms for the first barrier and \d+ ms for the others", said)
-    assert "fifty" in said
+    assert "failed, restarting in 1 s: " in stderr
+    assert "restarts: 1; the numbers of steps are since the last one" in stderr
+    assert re.search(r"waited \d+ ms for the first barrier and \d+ ms for the others", stderr)
+    assert "fifty" in stderr
     assert rows(tmp_path, "sums") == sums()
     assert rows(tmp_path, "counts") == [COUNT]
 
@@ -210,10 +210,10 @@ def test_without_restarts_a_failure_ends_the_run_and_the_next_one_continues(
     numbers(tmp_path)
     (tmp_path / "fail").touch()
     failed = start(*CHECKPOINTS)
-    _, said = failed.communicate(timeout=LIMIT_S)
+    _, stderr = failed.communicate(timeout=LIMIT_S)
     assert failed.returncode == 1
-    assert "fifty" in said
-    assert "Traceback" not in said
+    assert "fifty" in stderr
+    assert "Traceback" not in stderr
 
     ended(start(*CHECKPOINTS))
 
@@ -230,11 +230,11 @@ def test_state_of_a_removed_step_is_dropped_only_on_demand(start: Start, tmp_pat
     (tmp_path / "wait").unlink()
 
     refused = start(*CHECKPOINTS, "--step", "total")
-    _, said = refused.communicate(timeout=LIMIT_S)
+    _, stderr = refused.communicate(timeout=LIMIT_S)
     assert refused.returncode == 1
-    assert "sum" in said
-    assert "allow_dropped_state" in said
-    assert "Traceback" not in said
+    assert "sum" in stderr
+    assert "allow_dropped_state" in stderr
+    assert "Traceback" not in stderr
 
     ended(start(*CHECKPOINTS, "--step", "total", "--allow-dropped-state"))
     assert rows(tmp_path, "counts") == [20]
@@ -249,11 +249,11 @@ def test_two_runs_cannot_share_a_folder_and_the_second_names_the_first(
     wait_for("waiting", first)
 
     second = start(*CHECKPOINTS)
-    _, said = second.communicate(timeout=LIMIT_S)
+    _, stderr = second.communicate(timeout=LIMIT_S)
 
     assert second.returncode == 1
-    assert f"process {first.pid}" in said
-    assert "Traceback" not in said
+    assert f"process {first.pid}" in stderr
+    assert "Traceback" not in stderr
 
 
 @pytest.mark.parametrize(

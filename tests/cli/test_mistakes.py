@@ -28,7 +28,7 @@ FLOW = """
 """
 
 
-def said(result: Result, status: int) -> str:
+def stderr_of(result: Result, status: int) -> str:
     """Return the stderr of a failed command, which has no traceback and no file of aflow."""
     assert result.exit_code == status, result.output
     assert "Traceback" not in result.stderr
@@ -41,7 +41,7 @@ def test_a_failing_function_is_shown_by_step_record_and_its_own_lines(
 ) -> None:
     write("figures", FLOW)
 
-    message = said(aflow("run", "figures:build"), 1)
+    message = stderr_of(aflow("run", "figures:build"), 1)
 
     assert message == (
         "Error: step 'parse' failed on record 'x': ValueError: invalid literal for int() with base 10: 'x'\n"
@@ -56,7 +56,7 @@ def test_an_exception_raised_from_another_is_shown_with_the_line_that_raised_it(
 ) -> None:
     write("figures", FLOW)
 
-    message = said(aflow("run", "figures:build", "--step", "check"), 1)
+    message = stderr_of(aflow("run", "figures:build", "--step", "check"), 1)
 
     assert "step 'parse' failed on record 'x': RuntimeError: unreadable" in message
     assert "at figures.py:11 in check" in message
@@ -100,7 +100,7 @@ def test_a_failure_in_code_of_others_is_shown_without_frames(
         """,
     )
 
-    message = said(aflow("run", "figures:flow"), 1)
+    message = stderr_of(aflow("run", "figures:flow"), 1)
 
     assert says in message
     assert "\n  at " not in message
@@ -110,7 +110,7 @@ def test_a_wrong_pipeline_is_shown_with_its_line(aflow: Aflow, write: Write) -> 
     write("figures", FLOW.replace("def parse", "async def parse"))
 
     for command in ("run", "graph"):
-        message = said(aflow(command, "figures:build"), 1)
+        message = stderr_of(aflow(command, "figures:build"), 1)
 
         assert "map() calls plain functions" in message
         assert "at figures.py:15 in build" in message
@@ -119,7 +119,7 @@ def test_a_wrong_pipeline_is_shown_with_its_line(aflow: Aflow, write: Write) -> 
 def test_an_incomplete_flow_is_explained(aflow: Aflow, write: Write) -> None:
     write("figures", FLOW.replace(".to(af.CallbackSink(print))", ""))
 
-    message = said(aflow("run", "figures:build"), 1)
+    message = stderr_of(aflow("run", "figures:build"), 1)
 
     assert "flow 'figures' has no sink" in message
 
@@ -127,7 +127,7 @@ def test_an_incomplete_flow_is_explained(aflow: Aflow, write: Write) -> None:
 def test_too_much_parallelism_is_explained(aflow: Aflow, write: Write) -> None:
     write("figures", FLOW.replace(".to(", ".rebalance().to("))
 
-    message = said(aflow("run", "--parallelism", "1000", "figures:build"), 1)
+    message = stderr_of(aflow("run", "--parallelism", "1000", "figures:build"), 1)
 
     assert "1000" in message
     assert "128 key groups" in message
@@ -136,7 +136,7 @@ def test_too_much_parallelism_is_explained(aflow: Aflow, write: Write) -> None:
 def test_an_exception_in_build_is_shown_with_its_frames(aflow: Aflow, write: Write) -> None:
     write("figures", FLOW)
 
-    message = said(aflow("run", "figures:build", "--step", "nothing"), 1)
+    message = stderr_of(aflow("run", "figures:build", "--step", "nothing"), 1)
 
     assert message.startswith("Error: KeyError: 'nothing'\n  at figures.py:15 in build\n")
 
@@ -144,7 +144,7 @@ def test_an_exception_in_build_is_shown_with_its_frames(aflow: Aflow, write: Wri
 def test_the_last_frames_of_an_endless_recursion_are_shown(aflow: Aflow, write: Write) -> None:
     write("figures", FLOW.replace("return int(text)", "return parse(text)"))
 
-    message = said(aflow("run", "figures:build"), 1)
+    message = stderr_of(aflow("run", "figures:build"), 1)
 
     assert "RecursionError" in message
     assert message.count("at figures.py:5 in parse") == 8
@@ -155,7 +155,7 @@ def test_a_missing_module_is_named_with_the_folder_that_was_searched(
 ) -> None:
     path = write("figures", FLOW)
 
-    message = said(aflow("run", "letters:build"), 2)
+    message = stderr_of(aflow("run", "letters:build"), 2)
 
     assert (
         f"there is no module 'letters', neither in the current directory ({path.parent})" in message
@@ -165,7 +165,7 @@ def test_a_missing_module_is_named_with_the_folder_that_was_searched(
 def test_a_missing_package_is_named_rather_than_its_module(aflow: Aflow, write: Write) -> None:
     write("figures", FLOW)
 
-    assert "no module 'letters'" in said(aflow("run", "letters.greek:build"), 2)
+    assert "no module 'letters'" in stderr_of(aflow("run", "letters.greek:build"), 2)
 
 
 def test_a_failing_import_in_a_module_differs_from_a_missing_module(
@@ -173,7 +173,7 @@ def test_a_failing_import_in_a_module_differs_from_a_missing_module(
 ) -> None:
     write("figures", "import unknown_letters\n")
 
-    message = said(aflow("run", "figures:build"), 1)
+    message = stderr_of(aflow("run", "figures:build"), 1)
 
     assert "ModuleNotFoundError: No module named 'unknown_letters'" in message
     assert "at figures.py:1 in <module>" in message
@@ -182,7 +182,7 @@ def test_a_failing_import_in_a_module_differs_from_a_missing_module(
 def test_a_syntax_error_is_shown_by_file_and_line(aflow: Aflow, write: Write) -> None:
     write("figures", "import aflow\n\ndef build(:\n    pass\n")
 
-    message = said(aflow("run", "figures:build"), 1)
+    message = stderr_of(aflow("run", "figures:build"), 1)
 
     assert message.startswith("Error: SyntaxError at figures.py:3: ")
     assert "\n    def build(:\n" in message
@@ -191,7 +191,7 @@ def test_a_syntax_error_is_shown_by_file_and_line(aflow: Aflow, write: Write) ->
 def test_the_error_about_a_missing_name_suggests_others(aflow: Aflow, write: Write) -> None:
     write("figures", FLOW + "\n    _private = parse\n")
 
-    message = said(aflow("run", "figures:biuld"), 2)
+    message = stderr_of(aflow("run", "figures:biuld"), 2)
 
     assert "module 'figures' has no 'biuld', it has build, check, parse" in message
     assert "did you mean figures:build?" in message
@@ -200,7 +200,7 @@ def test_the_error_about_a_missing_name_suggests_others(aflow: Aflow, write: Wri
 def test_a_module_without_a_flow_is_an_error(aflow: Aflow, write: Write) -> None:
     write("figures", "from math import sqrt\nPI = 3\n")
 
-    assert "nor any Flow or function of its own" in said(aflow("run", "figures:build"), 2)
+    assert "nor any Flow or function of its own" in stderr_of(aflow("run", "figures:build"), 2)
 
 
 def test_the_error_about_a_module_alone_lists_its_flows_and_functions(
@@ -208,7 +208,7 @@ def test_the_error_about_a_module_alone_lists_its_flows_and_functions(
 ) -> None:
     write("figures", FLOW)
 
-    message = said(aflow("run", "figures"), 2)
+    message = stderr_of(aflow("run", "figures"), 2)
 
     assert "write figures:name (in figures: build, check, parse)" in message
 
@@ -223,7 +223,7 @@ def test_the_error_about_a_module_alone_lists_its_flows_and_functions(
     ids=["folder", "relative", "name"],
 )
 def test_the_error_about_a_file_names_the_module(aflow: Aflow, target: str, instead: str) -> None:
-    message = said(aflow("run", target), 2)
+    message = stderr_of(aflow("run", target), 2)
 
     assert (
         f"is a file; name the module instead, seen from the current directory: {instead}" in message
@@ -232,13 +232,13 @@ def test_the_error_about_a_file_names_the_module(aflow: Aflow, target: str, inst
 
 @pytest.mark.parametrize("target", [":build", "figures:two words", "figures:a..b", ""], ids=repr)
 def test_the_error_about_an_invalid_target_shows_the_form_of_one(aflow: Aflow, target: str) -> None:
-    assert "write package.module:build" in said(aflow("run", target), 2)
+    assert "write package.module:build" in stderr_of(aflow("run", target), 2)
 
 
 def test_a_name_of_another_type_is_refused(aflow: Aflow, write: Write) -> None:
     write("figures", "build = 7\n")
 
-    assert "figures:build is of type int, neither a Flow nor a function" in said(
+    assert "figures:build is of type int, neither a Flow nor a function" in stderr_of(
         aflow("run", "figures:build"), 2
     )
 
@@ -246,7 +246,7 @@ def test_a_name_of_another_type_is_refused(aflow: Aflow, write: Write) -> None:
 def test_a_function_that_returns_no_flow_is_refused(aflow: Aflow, write: Write) -> None:
     write("figures", FLOW.replace("        return flow\n", ""))
 
-    assert "returned NoneType, not a Flow; does it end with 'return flow'?" in said(
+    assert "returned NoneType, not a Flow; does it end with 'return flow'?" in stderr_of(
         aflow("run", "figures:build"), 2
     )
 
@@ -254,7 +254,7 @@ def test_a_function_that_returns_no_flow_is_refused(aflow: Aflow, write: Write) 
 def test_the_error_about_a_coroutine_function_names_the_remedy(aflow: Aflow, write: Write) -> None:
     write("figures", FLOW.replace("def build", "async def build"))
 
-    message = said(aflow("run", "figures:build"), 2)
+    message = stderr_of(aflow("run", "figures:build"), 2)
 
     assert "figures:build is a coroutine function" in message
     assert "make it a plain def" in message
@@ -263,7 +263,7 @@ def test_the_error_about_a_coroutine_function_names_the_remedy(aflow: Aflow, wri
 def test_a_parameter_that_the_command_line_cannot_set_is_named(aflow: Aflow, write: Write) -> None:
     write("figures", FLOW.replace("step: str", "figures: af.Source[str], step: str"))
 
-    message = said(aflow("run", "figures:build"), 2)
+    message = stderr_of(aflow("run", "figures:build"), 2)
 
     assert (
         "has a parameter that cannot be set on the command line: figures: aflow.connect.Source[str]"
@@ -286,7 +286,7 @@ def test_a_source_that_fails_is_named_with_the_line_of_the_user(aflow: Aflow, wr
         """,
     )
 
-    message = said(aflow("run", "broken:flow"), 1)
+    message = stderr_of(aflow("run", "broken:flow"), 1)
 
     assert "OSError: the disk is gone" in message
     assert "at broken.py:6 in rows" in message

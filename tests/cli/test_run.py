@@ -97,7 +97,7 @@ def test_a_dotted_name_reaches_into_a_class(aflow: Aflow, write: Write) -> None:
 
 
 @pytest.mark.parametrize("options", [(), ("--no-uvloop",)], ids=["uvloop", "no uvloop"])
-def test_it_runs_on_uvloop_unless_told_otherwise(
+def test_a_flow_runs_on_uvloop_by_default(
     aflow: Aflow, write: Write, options: tuple[str, ...]
 ) -> None:
     write(
@@ -174,13 +174,13 @@ def test_the_error_about_a_wrong_option_lists_the_options_of_build(
 ) -> None:
     write("everything", EVERYTHING)
 
-    said = failing(aflow("run", "everything:build", *options), 2)
+    stderr = failing(aflow("run", "everything:build", *options), 2)
 
-    assert message in said
-    assert "everything:build takes --first TEXT (required), --count INTEGER (required)" in said
-    assert "--check|--no-check, " in said
-    assert "--every DURATION, --speed [slow|fast], --mode [read|write]" in said
-    assert "Try 'aflow run everything:build --help'." in said
+    assert message in stderr
+    assert "everything:build takes --first TEXT (required), --count INTEGER (required)" in stderr
+    assert "--check|--no-check, " in stderr
+    assert "--every DURATION, --speed [slow|fast], --mode [read|write]" in stderr
+    assert "Try 'aflow run everything:build --help'." in stderr
 
 
 def test_the_error_about_a_misspelt_option_suggests_the_right_one(
@@ -188,17 +188,17 @@ def test_the_error_about_a_misspelt_option_suggests_the_right_one(
 ) -> None:
     write("squares", SQUARES)
 
-    said = failing(aflow("run", "squares:build", "--upto", "3"), 2)
+    stderr = failing(aflow("run", "squares:build", "--upto", "3"), 2)
 
-    assert "No such option '--upto'. Did you mean '--up-to'? squares:build takes --up-to" in said
+    assert "No such option '--upto'. Did you mean '--up-to'? squares:build takes --up-to" in stderr
 
 
 def test_a_flow_object_takes_no_options(aflow: Aflow, write: Write) -> None:
     write("squares", SQUARES + "\n    flow = build(2)\n")
 
-    said = failing(aflow("run", "squares:flow", "--up-to", "3"), 2)
+    stderr = failing(aflow("run", "squares:flow", "--up-to", "3"), 2)
 
-    assert "squares:flow takes no options of its own" in said
+    assert "squares:flow takes no options of its own" in stderr
 
 
 def test_help_after_the_target_is_about_build(aflow: Aflow, write: Write) -> None:

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM, sent to a real process, whose output says when it is ready for them."""
+"""Ctrl-C and SIGTERM, sent to a real process; its output shows when it is ready for them."""
 
 from __future__ import annotations
 
@@ -124,10 +124,10 @@ def test_the_first_signal_drains_and_says_so(start: Start, sent: signal.Signals)
     wait_for("seen 2", process)
 
     process.send_signal(sent)
-    printed, said = process.communicate(timeout=LIMIT_S)
+    printed, stderr = process.communicate(timeout=LIMIT_S)
 
     assert printed == "total 3\n"
-    assert [line.partition(":")[0] for line in said.splitlines()] == ["draining", "drained"]
+    assert [line.partition(":")[0] for line in stderr.splitlines()] == ["draining", "drained"]
     assert process.returncode == 0
 
 
@@ -138,9 +138,9 @@ def test_a_second_ctrl_c_stops_a_job_that_does_not_drain(start: Start) -> None:
     wait_for("total 3", process)
 
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=LIMIT_S)
+    _, stderr = process.communicate(timeout=LIMIT_S)
 
-    assert [line.partition(":")[0] for line in said.splitlines()] == [
+    assert [line.partition(":")[0] for line in stderr.splitlines()] == [
         "draining",
         "stopping at once",
     ]
@@ -155,9 +155,9 @@ def test_ctrl_c_after_sigterm_stops_at_once_and_a_second_sigterm_does_not(start:
 
     process.send_signal(signal.SIGTERM)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=LIMIT_S)
+    _, stderr = process.communicate(timeout=LIMIT_S)
 
-    assert [line.partition(":")[0] for line in said.splitlines()] == [
+    assert [line.partition(":")[0] for line in stderr.splitlines()] == [
         "draining",
         "stopping at once",
     ]
@@ -169,13 +169,13 @@ def test_a_failure_during_a_drain_fails_the_run(start: Start) -> None:
     wait_for("seen 2", process)
 
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=LIMIT_S)
+    _, stderr = process.communicate(timeout=LIMIT_S)
 
     assert process.returncode == 1
-    assert "drained" not in said
-    assert "Traceback" not in said
-    assert "step 'out' failed" in said
-    assert "at forever.py:24 in write" in said
+    assert "drained" not in stderr
+    assert "Traceback" not in stderr
+    assert "step 'out' failed" in stderr
+    assert "at forever.py:24 in write" in stderr
 
 
 def test_ctrl_c_twice_interrupts_a_function_that_never_returns(
@@ -188,9 +188,9 @@ def test_ctrl_c_twice_interrupts_a_function_that_never_returns(
     process.send_signal(signal.SIGINT)
     wait_for("interrupted", process)
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(timeout=LIMIT_S)
+    _, stderr = process.communicate(timeout=LIMIT_S)
 
-    assert [line.partition(":")[0] for line in said.splitlines()] == [
+    assert [line.partition(":")[0] for line in stderr.splitlines()] == [
         "draining",
         "stopping at once",
     ]
@@ -205,9 +205,9 @@ def test_a_signal_during_the_start_drains_the_job_after_it(start: Start) -> None
     assert process.stderr is not None
     assert process.stderr.readline().startswith("draining")
 
-    _, said = process.communicate("continue\n", timeout=LIMIT_S)
+    _, stderr = process.communicate("continue\n", timeout=LIMIT_S)
 
-    assert said.startswith("drained")
+    assert stderr.startswith("drained")
     assert process.returncode == 0
 
 
@@ -219,9 +219,9 @@ def test_a_second_ctrl_c_stops_a_job_that_does_not_start(start: Start) -> None:
     process.stderr.readline()
 
     process.send_signal(signal.SIGINT)
-    _, said = process.communicate(
+    _, stderr = process.communicate(
         "the thread that waits for a line keeps the process\n", timeout=LIMIT_S
     )
 
-    assert said.startswith("stopping at once")
+    assert stderr.startswith("stopping at once")
     assert process.returncode == 130

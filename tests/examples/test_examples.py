@@ -24,8 +24,8 @@ WITHOUT_CHECKPOINTS = {
 
 def documented_output(source: str) -> str | None:
     """Return the last section of the docstring, "Prints:"; None if there is none."""
-    said = ast.get_docstring(ast.parse(source)) or ""
-    _, found, output = said.partition("\nPrints:\n")
+    docstring = ast.get_docstring(ast.parse(source)) or ""
+    _, found, output = docstring.partition("\nPrints:\n")
     return inspect.cleandoc(output).strip() if found else None
 
 

@@ -148,9 +148,9 @@ def test_the_wheel_has_the_two_packages_only(wheel: Path) -> None:
 def test_the_first_example_runs_where_only_the_wheel_is_installed(
     core: Environment, tmp_path: Path
 ) -> None:
-    said = succeeds(core.python, "-W", "error", "-I", EXAMPLE, folder=tmp_path)
+    output = succeeds(core.python, "-W", "error", "-I", EXAMPLE, folder=tmp_path)
 
-    assert said.strip() == documented_output(EXAMPLE.read_text(encoding="utf-8"))
+    assert output.strip() == documented_output(EXAMPLE.read_text(encoding="utf-8"))
 
 
 def test_the_command_says_the_version_of_the_wheel(core: Environment, tmp_path: Path) -> None:

@@ -40,7 +40,7 @@ def show_steps(
     for step in history.done.steps:
         on_spark[step.name] += step.records_in
     table = _table("Records into each step", ("Spark", "then live", "all live"), first="step")
-    table.add_column("open at the hand-over")
+    table.add_column("open state")
     for name in _STEPS:
         numbers = on_spark[name], live.steps[name].records_in, whole.steps[name].records_in
         table.add_row(

@@ -1,6 +1,6 @@
 """Aircraft that do not leave New York for a week: a timer for each leg, and an asynchronous lookup for each absence.
 
-Timers fire as event time advances: over history in order, in a live job whose flights arrive up to a day late, and in
+Timers fire as event time advances: over history in order, in a live job with flights up to a day late, and in
 a live job that restored them from a savepoint. The result must not depend on the records that arrived in the
 meantime, so a timer considers only the legs of its own week.
 """

@@ -146,7 +146,7 @@ def with_answer(flight: Flight, answer: Observation | None) -> FlightInWeather:
 def _checked(
     answered: af.Stream[FlightInWeather], hours: af.Stream[Observation]
 ) -> af.Stream[FlightInWeather]:
-    """Return the flights whose answer equals the result of the join; the others are in side outputs."""
+    """Return the flights with answers equal to the result of the join; the others are in side outputs."""
     weather = hours.event_time(
         lambda hour: hour.time_hour, max_delay=timedelta(0), align=ALIGNMENT, name="hours in order"
     ).process(DoubtfulFilter(), name="plausible")

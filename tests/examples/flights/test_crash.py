@@ -35,6 +35,6 @@ def test_a_killed_replay_has_the_results_of_an_undisturbed_one(
     )
 
     assert status == 0
-    said = capsys.readouterr().out
-    assert ("Killed after" in said) != ("The replay ended before the kill" in said)
+    output = capsys.readouterr().out
+    assert ("Killed after" in output) != ("The replay ended before the kill" in output)
     assert results(tmp_path / "crash") == results(tmp_path / "undisturbed")
