@@ -45,10 +45,10 @@ def with_periods(node: Node, periods: tuple[int, ...]) -> Node:
 
 
 def _factory_with(make: Callable[[], Operator], periods: tuple[int, ...]) -> Callable[[], Operator]:
-    def made() -> Operator:
+    def make_with_periods() -> Operator:
         operator = make()
         if isinstance(operator, EventTimeOperator):
             operator.periods = periods
         return operator
 
-    return made
+    return make_with_periods

@@ -145,7 +145,7 @@ class SinkCheckpointCheck(Generic[S]):
         """After a crash exactly the records of the checkpoint are visible, after each of several recoveries."""
         probe = self._probe
         first, second, third, fourth = self._epochs
-        for told in ("the second alone", "both"):
+        for given in ("the second alone", "both"):
             sink = probe.make()
             await probe.recover(sink, [])
             async with probe.all_opened(sink, 1) as (writer,):
@@ -157,8 +157,8 @@ class SinkCheckpointCheck(Generic[S]):
                 await probe.write(writer, third)
                 await probe.prepare(writer, 3)
                 await probe.write(writer, fourth)
-            covering = waiting if told == "the second alone" else committed + waiting
-            when = f"after recover() from two checkpoints (with the committables of {told}),"
+            covering = waiting if given == "the second alone" else committed + waiting
+            when = f"after recover() from two checkpoints (with the committables of {given}),"
             for times in ("", " twice"):
                 await probe.recover(sink, covering)
                 await probe.expect(sink, first + second, when + times)

@@ -241,10 +241,10 @@ async def test_a_running_task_is_found(left_over: list[Callable[[], object]]) ->
     async def work() -> None:
         await asyncio.sleep(1_000_000)
 
-    def leave_task() -> None:
+    def leak_task() -> None:
         left_over.append(asyncio.ensure_future(work()).cancel)
 
-    fault = Fault(close=leave_task)
+    fault = Fault(close=leak_task)
     with pytest.raises(AssertionError, match="a reader closed before the first read leaks: task"):
         await check_source(lambda: Letters(fault))
 
@@ -268,11 +268,11 @@ async def test_an_open_file_is_found(
 ) -> None:
     monkeypatch.setattr("aflow.testing.leftovers._GRACE", 0.01)
 
-    def leave_file() -> None:
+    def leak_file() -> None:
         descriptor = os.open(os.devnull, os.O_RDONLY)
         left_over.append(lambda: os.close(descriptor))
 
-    fault = Fault(close=leave_file)
+    fault = Fault(close=leak_file)
     with pytest.raises(AssertionError, match="leaks: open file /dev/null"):
         await check_source(lambda: Letters(fault))
 

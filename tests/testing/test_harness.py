@@ -334,7 +334,7 @@ def _emits_nothing(operator: Operator) -> None:
     operator.output.emit(Batch([]))
 
 
-def _goes_back(operator: Operator) -> None:
+def _emits_a_smaller_watermark(operator: Operator) -> None:
     operator.output.watermark(2)
     operator.output.watermark(1)
 
@@ -347,7 +347,7 @@ def _loses_a_timestamp(operator: Operator) -> None:
     ("act", "complaint"),
     [
         (_emits_nothing, "an empty batch"),
-        (_goes_back, "watermark 1 after 2"),
+        (_emits_a_smaller_watermark, "watermark 1 after 2"),
         (_loses_a_timestamp, "2 values with 1 timestamps"),
     ],
     ids=["an empty batch", "a watermark that goes back", "a missing timestamp"],
@@ -373,12 +373,12 @@ def _push_without_time_zone(harness: OperatorHarness[int, int]) -> None:
     harness.push(1, datetime(2020, 1, 1))  # noqa: DTZ001
 
 
-def _go_back_in_event_time(harness: OperatorHarness[int, int]) -> None:
+def _push_a_smaller_watermark(harness: OperatorHarness[int, int]) -> None:
     harness.watermark(5)
     harness.watermark(4)
 
 
-def _turn_back_the_clock(harness: OperatorHarness[int, int]) -> None:
+def _set_the_clock_back(harness: OperatorHarness[int, int]) -> None:
     harness.advance_processing_time(-1)
 
 
@@ -393,8 +393,8 @@ def _restore_late(harness: OperatorHarness[int, int]) -> None:
         (_push_no_value, "at least one value"),
         (_push_unequal_columns, "2 values and 1 timestamps"),
         (_push_without_time_zone, "no time zone"),
-        (_go_back_in_event_time, "4 is before 5"),
-        (_turn_back_the_clock, "cannot be set back to -1"),
+        (_push_a_smaller_watermark, "4 is before 5"),
+        (_set_the_clock_back, "cannot be set back to -1"),
         (_restore_late, "must be the first call"),
     ],
 )
