@@ -127,7 +127,7 @@ class ExponentialDelayBudget:
         self._row = 0
         #: The delay of the last of them, before jitter and bounds.
         self._nominal = float(initial)
-        #: When the last restart is due, or was; None before the first failure.
+        #: Time of the last restart, past or future; None before the first failure.
         self._restart_at: Timestamp | None = None
 
     def on_failure(self, now: Timestamp, draw: float) -> Decision:

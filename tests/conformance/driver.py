@@ -1,4 +1,4 @@
-"""How a scenario is run: each step is a method of the area's driver, and so is each fact that is expected.
+"""The base of drivers of scenarios: each step is a method of the driver, and so is each expected fact.
 
 ``{"put": {"mail": "A", "priority": 1}, "returns": null}`` calls ``do_put(mail="A", priority=1)``, which returns
 what it found out as ``{"returns": …}``; ``{"expect": {"timers": 2}}`` compares with ``see_timers()``. A word for
@@ -146,7 +146,7 @@ def _find(word: str, lookup: Callable[[str], Any]) -> tuple[Any, Callable[[Any, 
     for ending, same in _COMPARISONS.items():
         if word.endswith(ending) and (found := lookup(word.removesuffix(ending))) is not None:
             return found, same
-    raise UnknownWord(f"nobody knows {word!r} here")
+    raise UnknownWord(f"the word {word!r} is unknown")
 
 
 def _multiset(values: Iterable[object]) -> Counter[str]:

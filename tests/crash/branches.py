@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import aflow as af
-from tests.crash.asked import (
+from tests.crash.async_branches import (
     RETRY,
     answer,
     answers,

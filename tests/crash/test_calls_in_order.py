@@ -18,8 +18,8 @@ import aflow as af
 from aflow.connect import Sink
 from aflow.testing import At, Crash, Pause, ScriptedSource, VirtualClock, run_flow
 from aflow.testing.scripted_source import Line
-from tests.crash.asked import RETRY, Row, answer, in_order, millis, nothing
-from tests.crash.ending import MODES, start_again
+from tests.crash.async_branches import RETRY, Row, answer, in_order, millis, nothing
+from tests.crash.job_ends import MODES, start_again
 from tests.runtime.checkpoints.ledger_sink import LedgerSink
 
 COUNT = 150

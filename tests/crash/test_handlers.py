@@ -22,8 +22,8 @@ from aflow.connect import Sink
 from aflow.state.specs import StateSpec
 from aflow.testing import At, Crash, Pause, ScriptedSource, VirtualClock, run_flow
 from aflow.testing.scripted_source import Line
-from tests.crash.asked import Row, Unavailable, millis, served
-from tests.crash.ending import MODES, start_again
+from tests.crash.async_branches import Row, Unavailable, millis, served
+from tests.crash.job_ends import MODES, start_again
 from tests.runtime.checkpoints.ledger_sink import LedgerSink
 
 COUNT = 63

@@ -1,4 +1,4 @@
-"""How many records a task takes at once."""
+"""The size of the batches of a task."""
 
 from __future__ import annotations
 

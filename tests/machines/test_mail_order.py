@@ -1,4 +1,4 @@
-"""Which mail runs next."""
+"""The order of mails."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Whether a job that failed is started again, and when."""
+"""Decisions of restart budgets."""
 
 from __future__ import annotations
 

@@ -379,7 +379,7 @@ def test_a_timer_is_removed_from_storage_also_if_its_key_was_read_as_the_declare
 
 
 def sizes(snapshot: OperatorSnapshot) -> Mapping[str, int]:
-    """How many rows there are under each name."""
+    """Return the number of rows of each name."""
     return {
         name: len(rows)
         for names in snapshot.keyed.values()

@@ -232,7 +232,7 @@ def test_a_fold_that_changes_its_accumulator_and_returns_nothing_fails_with_the_
 @pytest.mark.parametrize(
     ("merge", "message"),
     [
-        (list.extend, "the function given to merge= returned None and got [7, 8]"),
+        (append, "the function given to merge= returned None and got [7, [8]]"),
         (ask, "which merge= does not await: make the call in a map_async() before or after"),
     ],
     ids=["nothing", "a coroutine"],

@@ -106,9 +106,9 @@ class Coordinator:
         #: True once the sources have ended: no checkpoint is scheduled any more.
         self._final = False
         self._removals = 0
-        #: When the clock last wanted a checkpoint, or when it will next.
+        #: Time at which the clock last wanted a checkpoint, or will next.
         self._scheduled_at: Timestamp = 0
-        #: When the clock wants the next one; None: never, or one is queued already.
+        #: Time at which the clock wants the next one; None: never, or one is queued already.
         self._due: Timestamp | None = None
         #: The time that the alarm is set to; None if it is not set.
         self._alarm: Timestamp | None = None

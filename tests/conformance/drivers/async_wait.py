@@ -101,13 +101,13 @@ many ms."""
 
 @dataclass(frozen=True)
 class Behaviour:
-    """What the function of a scenario does."""
+    """The function of a scenario."""
 
     when: When
     results: Callable[[int], Sequence[int]] | None = None
     """None: it fails."""
     first_run: When | None = None
-    """When it completes before a restore, if that is different."""
+    """Time of completion before a restore, if different."""
     on_timeout: OnError[Any] | None = None
     """The result of a record that timed out, if the function's description has one."""
     restored_capacity: int | None = None
@@ -225,7 +225,7 @@ class Operator(Driver):
         )
         #: Calls under way, with the moment at which each began.
         self._under_way: dict[Call, int] = {}
-        #: How often each value was called for.
+        #: Number of calls for each value.
         self._attempts: Counter[int] = Counter()
         self._released = False
         self._has_out = False

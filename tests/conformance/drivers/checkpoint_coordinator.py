@@ -111,7 +111,7 @@ class Decider(Driver):
 
 
 class Completed(Driver):
-    """Which checkpoints are retained."""
+    """The retained checkpoints."""
 
     def __init__(self, *, max_retained: int) -> None:
         self._completed = CompletedCheckpoints(max_retained)
@@ -137,7 +137,7 @@ class Completed(Driver):
 
 
 class Failures(Driver):
-    """How many failures the job bears, asked of a coordinator without schedule.
+    """The failures that a job tolerates, in a coordinator without schedule.
 
     A checkpoint that a failover aborts is no failure: its coordinator ends. Here such a checkpoint is left pending.
     """
@@ -238,7 +238,7 @@ class WholeCoordinator(Driver):
         self._names: dict[int, str] = {}
         self._since = 0
         self._coordinator = Coordinator(self._tasks, self._settings)
-        #: When a task acknowledged last.
+        #: Time of the last acknowledgement.
         self._acknowledged_at = 0
         #: The tasks that acknowledged, by checkpoint.
         self._acknowledged: dict[int, set[str]] = {}

@@ -66,7 +66,7 @@ class IntervalJoin(Driver):
         self._step = TwoInputHarness[_Record, _Record, tuple[_Record, _Record]](
             operator, left_key=lambda _: key, right_key=lambda _: key
         )
-        #: How many pairs a check of new ones has seen.
+        #: Number of pairs that are checked already.
         self._seen = 0
 
     def do_left(self, ts: int | None) -> Outcome:

@@ -84,7 +84,7 @@ class MailboxOrder(Driver):
 
     def do_take(self, min_priority: int | str) -> Outcome:
         taken = take(self._order, number(min_priority))
-        assert taken is not None, "the take would block, and nobody is there to end that"
+        assert taken is not None, "the take would block for ever"
         return {"returns": _name(taken)}
 
     def do_try_take(self, min_priority: int | str) -> Outcome:

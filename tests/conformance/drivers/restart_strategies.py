@@ -18,7 +18,7 @@ from tests.conformance.driver import Driver, Outcome, call
 from tests.conformance.scenarios import Json, UnknownWord
 
 _UNLIMITED: Final = 2**62
-#: Where no scenario asks for many draws: the largest, which is the most likely to leave the bounds.
+#: The default draw: the largest, which is the most likely to exceed the bounds.
 _DRAW: Final = 0.999
 #: Times that a scenario describes in words, as a sum with the threshold and the current delay.
 _BEYOND_THE_RESET: Final[Mapping[str, int]] = {
@@ -38,7 +38,7 @@ class RestartStrategies(Driver):
         self._budget = self._make()
         self._now = 0
         self._decision: Decision | None = None
-        #: When there were failures, to play them again.
+        #: Times of failures, to repeat them.
         self._failures: list[int] = []
         self._backoffs: set[int] = set()
 

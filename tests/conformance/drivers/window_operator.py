@@ -329,6 +329,6 @@ def _segments(elements: Sequence[Json]) -> list[list[str]]:
 
 
 def _records(entry: tuple[bytes, bytes]) -> list[Record]:
-    """What a key has in a window, as `WindowSnapshots` stores it."""
+    """Return the state of a key in a window, as `WindowSnapshots` stores it."""
     _, _, _, held = cast("tuple[object, object, object, bytes | None]", PLAIN.decode(entry[1]))
     return [] if held is None else Many(cast("Codec[Record]", PLAIN)).decode(held)

@@ -28,7 +28,7 @@ Record: TypeAlias = tuple[int, int]
 
 Element: TypeAlias = Record | Barrier | CancelBarrier | EndOfInput
 Totals: TypeAlias = Mapping[int, Counter[Record]]
-"""How often each task has seen each record."""
+"""Counts of each record in each task."""
 
 
 @dataclass(frozen=True)

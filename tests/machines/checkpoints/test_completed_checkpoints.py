@@ -1,4 +1,4 @@
-"""Which completed checkpoints are kept."""
+"""Completed checkpoints that are kept."""
 
 from __future__ import annotations
 

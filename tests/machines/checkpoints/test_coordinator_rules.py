@@ -40,7 +40,7 @@ from aflow.machines.checkpoints.events import (
     TriggerTasks,
 )
 from aflow.model.elements import CheckpointKind
-from tests.machines.checkpoints.coordinated import FINAL, PERIODIC, SAVEPOINT
+from tests.machines.checkpoints.clocked_coordinator import FINAL, PERIODIC, SAVEPOINT
 
 TASKS = ("a", "b")
 KNOWN = (1, 2)

@@ -1,4 +1,4 @@
-"""How many failed checkpoints are too many."""
+"""The limit of failed checkpoints."""
 
 from __future__ import annotations
 

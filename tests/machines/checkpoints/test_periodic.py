@@ -1,4 +1,4 @@
-"""When the coordinator takes checkpoints of its own accord."""
+"""The schedule of periodic checkpoints."""
 
 from __future__ import annotations
 
@@ -20,7 +20,12 @@ from aflow.machines.checkpoints.events import (
     Started,
     TriggerTasks,
 )
-from tests.machines.checkpoints.coordinated import FINAL, PERIODIC, SAVEPOINT, Told
+from tests.machines.checkpoints.clocked_coordinator import (
+    FINAL,
+    PERIODIC,
+    SAVEPOINT,
+    ClockedCoordinator,
+)
 
 MINUTE = 60_000
 
@@ -39,10 +44,10 @@ def settings(
 
 
 def test_the_first_one_is_due_after_its_delay() -> None:
-    told = Told(settings(first_delay=30), started=False)
+    coordinator = ClockedCoordinator(settings(first_delay=30), started=False)
 
-    assert told(Started(), 1000) == [SetAlarm(1030)]
-    assert told(AlarmFired(), 1030) == [TriggerTasks(1, PERIODIC, 1030), SetAlarm(1130)]
+    assert coordinator(Started(), 1000) == [SetAlarm(1030)]
+    assert coordinator(AlarmFired(), 1030) == [TriggerTasks(1, PERIODIC, 1030), SetAlarm(1130)]
 
 
 @given(
@@ -65,44 +70,44 @@ def test_the_first_delay_takes_the_whole_range(random: float, delay: int) -> Non
 
 
 def test_without_an_interval_none_is_taken() -> None:
-    told = Told(CoordinatorSettings(), started=False)
+    coordinator = ClockedCoordinator(CoordinatorSettings(), started=False)
 
-    assert told(Started(), 0) == []
-    assert told(AlarmFired(), 10**9) == []
+    assert coordinator(Started(), 0) == []
+    assert coordinator(AlarmFired(), 10**9) == []
 
 
 def test_the_next_one_is_due_an_interval_after_the_last_began() -> None:
-    told = Told(settings())
-    told(AlarmFired(), 0)
+    coordinator = ClockedCoordinator(settings())
+    coordinator(AlarmFired(), 0)
 
-    assert told.complete(1, at=40) == [NotifyComplete(1)]
-    assert told(AlarmFired(), 100) == [TriggerTasks(2, PERIODIC, 100), SetAlarm(200)]
+    assert coordinator.complete(1, at=40) == [NotifyComplete(1)]
+    assert coordinator(AlarmFired(), 100) == [TriggerTasks(2, PERIODIC, 100), SetAlarm(200)]
 
 
 def test_an_alarm_that_fires_early_is_set_again() -> None:
-    told = Told(settings(first_delay=30))
+    coordinator = ClockedCoordinator(settings(first_delay=30))
 
-    assert told(AlarmFired(), 29) == [SetAlarm(30)]
+    assert coordinator(AlarmFired(), 29) == [SetAlarm(30)]
 
 
 def test_an_alarm_that_fires_late_does_not_move_the_schedule() -> None:
-    told = Told(settings())
+    coordinator = ClockedCoordinator(settings())
 
-    assert told(AlarmFired(), 7) == [TriggerTasks(1, PERIODIC, 7), SetAlarm(100)]
+    assert coordinator(AlarmFired(), 7) == [TriggerTasks(1, PERIODIC, 7), SetAlarm(100)]
 
 
 def test_beats_that_were_slept_through_are_left_out() -> None:
-    told = Told(settings())
+    coordinator = ClockedCoordinator(settings())
 
-    assert told(AlarmFired(), 350) == [TriggerTasks(1, PERIODIC, 350), SetAlarm(400)]
+    assert coordinator(AlarmFired(), 350) == [TriggerTasks(1, PERIODIC, 350), SetAlarm(400)]
 
 
 def test_one_that_is_due_while_another_is_under_way_begins_when_that_has_ended() -> None:
-    told = Told(settings())
-    told(AlarmFired(), 0)
+    coordinator = ClockedCoordinator(settings())
+    coordinator(AlarmFired(), 0)
 
-    assert told(AlarmFired(), 100) == [SetAlarm(MINUTE)]
-    assert told.complete(1, at=130) == [
+    assert coordinator(AlarmFired(), 100) == [SetAlarm(MINUTE)]
+    assert coordinator.complete(1, at=130) == [
         NotifyComplete(1),
         TriggerTasks(2, PERIODIC, 130),
         SetAlarm(200),
@@ -110,24 +115,24 @@ def test_one_that_is_due_while_another_is_under_way_begins_when_that_has_ended()
 
 
 def test_one_that_waited_for_more_than_an_interval_is_one() -> None:
-    told = Told(settings())
-    told(AlarmFired(), 0)
-    told(AlarmFired(), 100)
+    coordinator = ClockedCoordinator(settings())
+    coordinator(AlarmFired(), 0)
+    coordinator(AlarmFired(), 100)
 
-    assert told.complete(1, at=430) == [
+    assert coordinator.complete(1, at=430) == [
         NotifyComplete(1),
         TriggerTasks(2, PERIODIC, 430),
         SetAlarm(500),
     ]
-    assert told.complete(2, at=440) == [NotifyComplete(2), Discard(1)]
+    assert coordinator.complete(2, at=440) == [NotifyComplete(2), Discard(1)]
 
 
 def test_one_that_waits_begins_when_the_other_has_failed() -> None:
-    told = Told(settings())
-    told(AlarmFired(), 0)
-    told(AlarmFired(), 100)
+    coordinator = ClockedCoordinator(settings())
+    coordinator(AlarmFired(), 0)
+    coordinator(AlarmFired(), 100)
 
-    assert told(Declined("a", 1, "busy"), 110) == [
+    assert coordinator(Declined("a", 1, "busy"), 110) == [
         NotifyAborted(1, "declined by a: busy"),
         TriggerTasks(2, PERIODIC, 110),
         SetAlarm(200),
@@ -135,111 +140,111 @@ def test_one_that_waits_begins_when_the_other_has_failed() -> None:
 
 
 def test_several_may_be_under_way_if_they_are_allowed_to() -> None:
-    told = Told(settings(max_concurrent=2))
-    told(AlarmFired(), 0)
+    coordinator = ClockedCoordinator(settings(max_concurrent=2))
+    coordinator(AlarmFired(), 0)
 
-    assert told(AlarmFired(), 100) == [TriggerTasks(2, PERIODIC, 100), SetAlarm(200)]
-    assert told(AlarmFired(), 200) == [SetAlarm(MINUTE)]
-    assert told.machine.pending == (1, 2)
+    assert coordinator(AlarmFired(), 100) == [TriggerTasks(2, PERIODIC, 100), SetAlarm(200)]
+    assert coordinator(AlarmFired(), 200) == [SetAlarm(MINUTE)]
+    assert coordinator.machine.pending == (1, 2)
 
 
 def test_one_that_is_due_within_the_pause_is_put_off_and_the_beat_with_it() -> None:
-    told = Told(settings(min_pause=50))
-    told(AlarmFired(), 0)
-    told.complete(1, at=80)
+    coordinator = ClockedCoordinator(settings(min_pause=50))
+    coordinator(AlarmFired(), 0)
+    coordinator.complete(1, at=80)
 
-    assert told(AlarmFired(), 100) == [SetAlarm(130)]
-    assert told(AlarmFired(), 130) == [TriggerTasks(2, PERIODIC, 130), SetAlarm(230)]
+    assert coordinator(AlarmFired(), 100) == [SetAlarm(130)]
+    assert coordinator(AlarmFired(), 130) == [TriggerTasks(2, PERIODIC, 130), SetAlarm(230)]
 
 
 def test_one_that_waits_observes_the_pause_too() -> None:
-    told = Told(settings(min_pause=50))
-    told(AlarmFired(), 0)
-    told(AlarmFired(), 100)
+    coordinator = ClockedCoordinator(settings(min_pause=50))
+    coordinator(AlarmFired(), 0)
+    coordinator(AlarmFired(), 100)
 
-    assert told.complete(1, at=120) == [NotifyComplete(1), SetAlarm(170)]
-    assert told(AlarmFired(), 170) == [TriggerTasks(2, PERIODIC, 170), SetAlarm(270)]
+    assert coordinator.complete(1, at=120) == [NotifyComplete(1), SetAlarm(170)]
+    assert coordinator(AlarmFired(), 170) == [TriggerTasks(2, PERIODIC, 170), SetAlarm(270)]
 
 
 def test_the_pause_begins_with_the_end_of_one_that_failed_too() -> None:
-    told = Told(settings(min_pause=50))
-    told(AlarmFired(), 0)
-    told(Declined("a", 1, "busy"), 90)
+    coordinator = ClockedCoordinator(settings(min_pause=50))
+    coordinator(AlarmFired(), 0)
+    coordinator(Declined("a", 1, "busy"), 90)
 
-    assert told(AlarmFired(), 100) == [SetAlarm(140)]
+    assert coordinator(AlarmFired(), 100) == [SetAlarm(140)]
 
 
 def test_a_savepoint_counts_among_those_under_way() -> None:
-    told = Told(settings(first_delay=10))
-    told.request(1, SAVEPOINT)
+    coordinator = ClockedCoordinator(settings(first_delay=10))
+    coordinator.request(1, SAVEPOINT)
 
-    assert told(AlarmFired(), 10) == [SetAlarm(MINUTE)]
-    assert told.machine.pending == (1,)
+    assert coordinator(AlarmFired(), 10) == [SetAlarm(MINUTE)]
+    assert coordinator.machine.pending == (1,)
 
 
 def test_a_savepoint_does_not_make_a_second_one_wait() -> None:
-    told = Told(settings())
-    told(AlarmFired(), 0)
-    told(AlarmFired(), 100)
+    coordinator = ClockedCoordinator(settings())
+    coordinator(AlarmFired(), 0)
+    coordinator(AlarmFired(), 100)
 
-    assert told.request(1, SAVEPOINT, at=110) == [TriggerTasks(2, SAVEPOINT, 110)]
-    assert told(AlarmFired(), 200) == [SetAlarm(MINUTE)]
+    assert coordinator.request(1, SAVEPOINT, at=110) == [TriggerTasks(2, SAVEPOINT, 110)]
+    assert coordinator(AlarmFired(), 200) == [SetAlarm(MINUTE)]
 
 
 def test_a_checkpoint_beyond_the_queue_is_dropped() -> None:
-    told = Told(settings(first_delay=10))
+    coordinator = ClockedCoordinator(settings(first_delay=10))
     for request in range(1001):
-        told.request(request, PERIODIC)
+        coordinator.request(request, PERIODIC)
 
-    assert told(AlarmFired(), 10) == [SetAlarm(110)]
-    assert told.request(1001, PERIODIC) == [
+    assert coordinator(AlarmFired(), 10) == [SetAlarm(110)]
+    assert coordinator.request(1001, PERIODIC) == [
         Refuse(1001, "too many requests for checkpoints are waiting")
     ]
 
 
 def test_while_too_many_are_removed_none_begins() -> None:
-    told = Told(settings())
-    told(RemovalsCounted(2))
+    coordinator = ClockedCoordinator(settings())
+    coordinator(RemovalsCounted(2))
 
-    assert told(AlarmFired(), 0) == []
-    assert told(RemovalsCounted(1), 5) == [TriggerTasks(1, PERIODIC, 5), SetAlarm(100)]
+    assert coordinator(AlarmFired(), 0) == []
+    assert coordinator(RemovalsCounted(1), 5) == [TriggerTasks(1, PERIODIC, 5), SetAlarm(100)]
 
 
 def test_none_is_due_once_the_final_one_was_asked_for() -> None:
-    told = Told(settings())
-    told(AlarmFired(), 0)
+    coordinator = ClockedCoordinator(settings())
+    coordinator(AlarmFired(), 0)
 
-    assert told.request(1, FINAL, at=50) == [TriggerTasks(2, FINAL, 50), SetAlarm(MINUTE)]
-    told.complete(1, at=60)
-    told.complete(2, at=60)
-    assert told(AlarmFired(), 1000) == []
+    assert coordinator.request(1, FINAL, at=50) == [TriggerTasks(2, FINAL, 50), SetAlarm(MINUTE)]
+    coordinator.complete(1, at=60)
+    coordinator.complete(2, at=60)
+    assert coordinator(AlarmFired(), 1000) == []
 
 
 def test_one_that_waits_is_dropped_once_the_final_one_was_asked_for() -> None:
-    told = Told(settings())
-    told(AlarmFired(), 0)
-    told(AlarmFired(), 100)
-    told.request(1, FINAL, at=110)
-    told.complete(2, at=120)
+    coordinator = ClockedCoordinator(settings())
+    coordinator(AlarmFired(), 0)
+    coordinator(AlarmFired(), 100)
+    coordinator.request(1, FINAL, at=110)
+    coordinator.complete(2, at=120)
 
-    assert told.machine.pending == ()
-    assert told(AlarmFired(), 1000) == []
+    assert coordinator.machine.pending == ()
+    assert coordinator(AlarmFired(), 1000) == []
 
 
 def test_none_is_due_if_the_final_one_was_asked_for_before_the_start() -> None:
-    told = Told(settings(), started=False)
-    told.request(1, FINAL)
+    coordinator = ClockedCoordinator(settings(), started=False)
+    coordinator.request(1, FINAL)
 
-    assert told(Started(), 0) == [TriggerTasks(1, FINAL, 0), SetAlarm(MINUTE)]
+    assert coordinator(Started(), 0) == [TriggerTasks(1, FINAL, 0), SetAlarm(MINUTE)]
 
 
 def test_a_pause_longer_than_the_rest_of_the_interval_delays_the_schedule() -> None:
-    told = Told(settings(min_pause=70))
+    coordinator = ClockedCoordinator(settings(min_pause=70))
     begun: list[int] = []
     for number in range(1, 20):
-        while not told.machine.pending:
-            told(AlarmFired(), told.now + 1)
-        begun.append(told.now)
-        told.complete(number, at=told.now + 50)
+        while not coordinator.machine.pending:
+            coordinator(AlarmFired(), coordinator.now + 1)
+        begun.append(coordinator.now)
+        coordinator.complete(number, at=coordinator.now + 50)
 
     assert begun == [1 + 120 * number for number in range(19)]

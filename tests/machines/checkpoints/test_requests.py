@@ -1,4 +1,4 @@
-"""Which checkpoint begins next."""
+"""The choice of the next checkpoint."""
 
 from __future__ import annotations
 

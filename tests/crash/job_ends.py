@@ -1,4 +1,4 @@
-"""How jobs of crash tests end: at any moment, and in any way."""
+"""Ends of jobs in crash tests: at any time, by a stop or by a cancellation."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from random import Random
 
 import aflow as af
 from aflow.testing import virtual_time
-from tests.crash.asked import millis
+from tests.crash.async_branches import millis
 
 MODES: dict[str, af.checkpoints.Aligned | af.checkpoints.Unaligned] = {
     "aligned": af.checkpoints.Aligned(),

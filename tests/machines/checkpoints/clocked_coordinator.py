@@ -21,8 +21,8 @@ SAVEPOINT = CheckpointKind.SAVEPOINT
 FINAL = CheckpointKind.FINAL
 
 
-class Told:
-    """``told(event, at=5)`` returns the instructions; without ``at`` the time is unchanged."""
+class ClockedCoordinator:
+    """``coordinator(event, at=5)`` returns the instructions; without ``at`` the time is unchanged."""
 
     def __init__(
         self,

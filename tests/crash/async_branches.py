@@ -1,7 +1,7 @@
-"""Branches of random pipelines that ask a service which is slow, now and then fails, and always answers the same.
+"""Branches of random pipelines with calls to a service that is slow, fails sometimes, and has constant answers.
 
-How long a call takes, and whether it fails, depends on when it is made. So calls complete in any order, and those that
-are made again after a crash do so differently; their results are the same.
+Duration and failure of a call depend on its time. So calls complete in any order, and those that are made again after a
+crash do so differently; their results are the same.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ import aflow as af
 
 Row: TypeAlias = tuple[object, ...]
 
-#: Seconds that calls take.
+#: Durations of calls (s).
 _TAKES: Final = (0.0, 0.0, 0.0005, 0.001, 0.003, 0.003, 0.01, 0.03)
-#: One in so many fails.
+#: One of this number of calls fails.
 _FAILS: Final = 7
-#: So many that none is left that fails; each is tried after a pause that is no multiple of anything.
+#: Enough attempts that no call fails for good, after random pauses.
 RETRY: Final = af.Retry(attempts=100, delay=timedelta(milliseconds=1), factor=1.3, jitter=0.5)
 
 
@@ -36,7 +36,7 @@ T = TypeVar("T", bound=Numbered)
 
 
 class Unavailable(Exception):
-    """The service fails for no reason."""
+    """The service fails without a reason."""
 
 
 async def served(number: int) -> int:
@@ -94,7 +94,7 @@ def in_order(so_far: tuple[int, int], one: Numbered) -> tuple[int, int]:
 
 
 def nothing() -> tuple[int, int]:
-    """Where ``in_order`` begins."""
+    """Return the first number of ``in_order``."""
     return 0, 0
 
 
