@@ -80,19 +80,19 @@ class TimerQueue(Generic[K, N]):
         """Add a timer. Return False if it is registered already. Raises ``TypeError`` for an unhashable key."""
         # Hot path (benchmark `timers`): once for each record that registers a timer.
         hash(key)  # now, not when another timer is registered for the same time
-        who = (key, namespace)
-        there = self._at.setdefault(time, who)
-        if there is who:
+        identity = (key, namespace)
+        there = self._at.setdefault(time, identity)
+        if there is identity:
             heappush(self._times, time)
         elif isinstance(there, dict):
-            if who in there:
+            if identity in there:
                 return False
-            there[who] = self._next
+            there[identity] = self._next
             self._next += 1
-        elif there == who:
+        elif there == identity:
             return False
         else:
-            self._at[time] = {there: 0, who: self._next}
+            self._at[time] = {there: 0, identity: self._next}
             self._next += 1
         self._count += 1
         if self._changes is not None:
@@ -107,13 +107,13 @@ class TimerQueue(Generic[K, N]):
         there = at.get(time)
         if there is None:
             return False
-        who = (key, namespace)
+        identity = (key, namespace)
         if isinstance(there, dict):
-            if there.pop(who, None) is None:
+            if there.pop(identity, None) is None:
                 return False
             if not there:
                 del at[time]
-        elif there == who:
+        elif there == identity:
             del at[time]
         else:
             return False
@@ -150,20 +150,16 @@ class TimerQueue(Generic[K, N]):
 
     def _due_at(self, time: Timestamp, there: dict[tuple[K, N], int]) -> Iterator[Timer[K, N]]:
         """Take the present timers of one time. Earlier ones registered meanwhile are taken first."""
-        for who, number in list(there.items()):
-            if there.get(who) == number:  # neither deleted nor registered again meanwhile
-                del there[who]
+        for identity, number in list(there.items()):
+            if there.get(identity) == number:  # neither deleted nor registered again meanwhile
+                del there[identity]
                 self._count -= 1
-                timer = Timer(time, who[0], who[1])
+                timer = Timer(time, identity[0], identity[1])
                 if self._changes is not None:
                     toggle(self._changes, timer, there=False)
                 yield timer
                 if self._times and self._times[0] < time:
                     yield from self.due(time - 1)
-
-    def count(self, namespace: N) -> int:
-        """Return the number of timers of ``namespace``. Iterates over all timers."""
-        return sum(timer.namespace == namespace for timer in self.entries())
 
     def entries(self) -> Iterator[Timer[K, N]]:
         """Iterate over all timers; registering them in this order restores the queue. Do not change it meanwhile."""
@@ -187,11 +183,6 @@ class TimerQueue(Generic[K, N]):
                 for time, there in self._at.items()
             }
         )
-
-    @property
-    def noting(self) -> bool:
-        """True if added and removed timers are recorded."""
-        return self._changes is not None
 
     def take_changes(self) -> Changes[K, N] | None:
         """Return the timers added and removed since the last call. The first call starts recording and returns None."""

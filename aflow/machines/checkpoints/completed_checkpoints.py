@@ -21,11 +21,6 @@ class CompletedCheckpoints:
         """Checkpoints that are kept, oldest first."""
         return tuple(self._ids)
 
-    @property
-    def latest(self) -> int | None:
-        """The newest one; None if there is none."""
-        return self._ids[-1] if self._ids else None
-
     def add(self, checkpoint: int) -> tuple[int, ...]:
         """Add a checkpoint and return those that are superfluous now, oldest first.
 

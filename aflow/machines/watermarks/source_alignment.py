@@ -1,10 +1,10 @@
 """Alignment of sources by event time: the report of each source, and the watermark up to which it may read.
 
 Theory. Sources of one group that are read at different speeds drift apart, and the lead of the fast one has to be kept
-as state downstream. So each source reports its watermark (at intervals, or whenever it has advanced). The coordinator
-of the group adds the tolerated drift to the smallest one and announces the sum to all sources as the *maximum allowed*
-watermark. A source beyond it suspends reading until it is raised. ``SourceAlignment`` is the part of one member,
-``AlignmentGroup`` that of the coordinator.
+as state downstream. So each source reports its watermark whenever it has changed. The coordinator of the group adds the
+tolerated drift to the smallest one and announces the sum to all sources as the *maximum allowed* watermark. A source
+beyond it suspends reading until it is raised. ``SourceAlignment`` is the part of one member, ``AlignmentGroup`` that of
+the coordinator.
 
 - Before its first watermark a source has nothing to report, and it may read regardless of the maximum: it needs
   records to emit a watermark. The group takes it to be at the beginning of time, so members with a watermark wait
@@ -18,7 +18,7 @@ A group never deadlocks: the slowest member is at the minimum, which never excee
 more, so one member may always read. This holds for one group; a source in two groups could be the slowest of one and
 wait in the other, so a source is in one group at most.
 
-Timestamps are epoch ms of event time; ``now`` is processing time in ms.
+Timestamps are epoch ms of event time.
 """
 
 from __future__ import annotations
@@ -28,21 +28,11 @@ from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Timestamp
 
 
 class SourceAlignment:
-    """One member of a group, which reports every ``report_every`` ms; 0: at each call of ``report``.
+    """One member of a group."""
 
-    Raises ``FlowDefinitionError`` if that is below 0.
-    """
+    __slots__ = ("_idle", "_max_allowed", "_watermark")
 
-    __slots__ = ("_due", "_idle", "_max_allowed", "_report_every", "_watermark")
-
-    def __init__(self, report_every: int = 0, now: Timestamp = 0) -> None:
-        if report_every < 0:
-            raise FlowDefinitionError(
-                f"the interval of watermark reports must be 0 ms or longer, not {report_every} ms"
-            )
-        self._report_every = report_every
-        #: Time of the next report.
-        self._due = now + report_every
+    def __init__(self) -> None:
         #: The newest watermark; None before the first.
         self._watermark: Timestamp | None = None
         self._idle = False
@@ -52,11 +42,6 @@ class SourceAlignment:
     def may_read(self) -> bool:
         """False while the source is beyond the maximum allowed watermark."""
         return self._watermark is None or self._watermark <= self._max_allowed
-
-    @property
-    def due(self) -> Timestamp:
-        """Time of the next report; without meaning for an interval of 0."""
-        return self._due
 
     def on_watermark(self, timestamp: Timestamp) -> None:
         """Record the watermark of the source."""
@@ -74,15 +59,8 @@ class SourceAlignment:
         """Record the maximum allowed watermark of the group."""
         self._max_allowed = timestamp
 
-    def report(self, now: Timestamp = 0) -> Timestamp | None:
-        """Return the report for the group; None before the interval is over, and without a watermark.
-
-        Late calls do not accumulate: the next interval begins now. An interval of 0 ignores ``now``.
-        """
-        if self._report_every:
-            if now < self._due:
-                return None
-            self._due = now + self._report_every
+    def report(self) -> Timestamp | None:
+        """Return the report for the group; None without a watermark."""
         return MAX_TIMESTAMP if self._idle else self._watermark
 
 

@@ -130,7 +130,7 @@ class Completed(Driver):
         return len(self._completed.ids)
 
     def see_latest(self) -> int | None:
-        return self._completed.latest
+        return max(self._completed.ids, default=None)
 
     def see_discarded(self) -> list[int]:
         return self._discarded

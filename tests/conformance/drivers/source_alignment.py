@@ -38,7 +38,10 @@ class Alignment(Driver):
         self._now = 0
         self._idle_after = report_interval_ms if idleness else None
         self._watermark_of = _GENERATORS[generator]
-        self._alignment = SourceAlignment(report_interval_ms, self._now)
+        self._alignment = SourceAlignment()
+        self._report_every = report_interval_ms
+        #: Time of the next report.
+        self._due = report_interval_ms
         self._multiplexer = SplitMultiplexer()
         self._generators: dict[str, Punctuated[int]] = {}
         self._idleness: dict[str, Idleness] = {}
@@ -73,9 +76,11 @@ class Alignment(Driver):
                 self._note(self._multiplexer.on_idle(split))
         if self._multiplexer.idle:
             self._alignment.on_idle()
-        report = self._alignment.report(self._now)
-        if report is not None:
-            self._reported = report
+        if self._now >= self._due:
+            self._due = self._now + self._report_every
+            report = self._alignment.report()
+            if report is not None:
+                self._reported = report
 
     def do_max_allowed_watermark(self, timestamp: int | str) -> None:
         self._alignment.on_max_allowed(number(timestamp))

@@ -122,7 +122,12 @@ class Timers(Driver):
 
     def see_timers_of_namespace(self, expected: dict[str, int]) -> dict[str, int]:
         return {
-            name: sum(queue.count(name) for queue in self._queues.values()) for name in expected
+            name: sum(
+                timer.namespace == name
+                for queue in self._queues.values()
+                for timer in queue.entries()
+            )
+            for name in expected
         }
 
     def see_physical_timers(self) -> list[int]:

@@ -13,7 +13,6 @@ def test_the_oldest_is_superfluous_when_there_are_more_than_are_kept() -> None:
 
     assert [completed.add(number) for number in (1, 2, 3)] == [(), (), (1,)]
     assert completed.ids == (2, 3)
-    assert completed.latest == 3
 
 
 def test_those_of_an_earlier_attempt_count_and_go_first() -> None:
@@ -35,10 +34,6 @@ def test_one_that_completes_after_newer_ones_is_superfluous_itself() -> None:
 
     assert completed.add(3) == (3,)
     assert completed.ids == (4,)
-
-
-def test_without_checkpoints_there_is_no_latest() -> None:
-    assert CompletedCheckpoints(1).latest is None
 
 
 @given(st.integers(1, 4), st.lists(st.integers(0, 50), unique=True))

@@ -18,7 +18,7 @@ from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 
 
 def test_a_source_beyond_the_maximum_waits_until_that_is_raised() -> None:
-    alignment = SourceAlignment(10, now=0)
+    alignment = SourceAlignment()
     assert alignment.may_read
 
     alignment.on_max_allowed(100)
@@ -32,36 +32,21 @@ def test_a_source_beyond_the_maximum_waits_until_that_is_raised() -> None:
     assert alignment.may_read
 
 
-def test_the_watermark_is_reported_once_an_interval() -> None:
-    alignment = SourceAlignment(10, now=1_000)
-    alignment.on_watermark(5)
-
-    assert [alignment.report(now) for now in (1_009, 1_010, 1_019, 1_020)] == [None, 5, None, 5]
-
-
-def test_an_interval_begins_with_the_report_before_it() -> None:
-    alignment = SourceAlignment(10, now=0)
-    alignment.on_watermark(5)
-    alignment.report(57)
-
-    assert alignment.due == 67
-
-
 def test_a_source_without_a_watermark_reports_nothing() -> None:
-    assert SourceAlignment(10, now=0).report(10) is None
+    assert SourceAlignment().report() is None
 
 
 def test_no_member_waits_for_an_idle_source() -> None:
-    alignment = SourceAlignment(10, now=0)
+    alignment = SourceAlignment()
     alignment.on_watermark(5)
     alignment.on_idle()
-    assert alignment.report(10) == MAX_TIMESTAMP
+    assert alignment.report() == MAX_TIMESTAMP
 
     alignment.on_active()
-    assert alignment.report(20) == 5
+    assert alignment.report() == 5
 
 
-def test_with_an_interval_of_zero_every_call_reports_whatever_the_clock_says() -> None:
+def test_every_call_reports_the_watermark() -> None:
     alignment = SourceAlignment()
     reports = [alignment.report()]
     for watermark in (5, 5, 7):
@@ -69,11 +54,6 @@ def test_with_an_interval_of_zero_every_call_reports_whatever_the_clock_says() -
         reports.append(alignment.report())
 
     assert reports == [None, 5, 5, 7]
-
-
-def test_an_interval_below_zero_is_refused() -> None:
-    with pytest.raises(FlowDefinitionError, match="not -1 ms"):
-        SourceAlignment(-1)
 
 
 def group_of(*reports: int | None, drift: int = 10) -> AlignmentGroup:
