@@ -12,7 +12,7 @@ aflow's own tests are in ``tests``.
 from aflow.model.elements import Active, Idle, Watermark
 from aflow.runtime.builtin_connectors.collect_sink import CollectSink
 from aflow.testing.backend_checks import check_backend
-from aflow.testing.driver import FlowDriver, Outcome, run_flow
+from aflow.testing.driver import FlowDriver, FlowResult, run_flow
 from aflow.testing.harness import Mode, OperatorHarness
 from aflow.testing.records import At
 from aflow.testing.scripted_source import Crash, End, Pause, ScriptedSource
@@ -36,11 +36,11 @@ __all__ = [
     "Crash",
     "End",
     "FlowDriver",
+    "FlowResult",
     "Idle",
     "Mode",
     "NothingCanHappen",
     "OperatorHarness",
-    "Outcome",
     "Pause",
     "ScriptedSource",
     "TwoInputHarness",

@@ -15,7 +15,7 @@ from aflow.state.backend import KeyedBackend
 from aflow.state.keyed_entries import KeyGroupCodec
 from aflow.state.snapshot import OperatorSnapshot, merge, replay
 from aflow.state.specs import ListState, TtlOn, ValueState
-from aflow.testing.backend_probe import States, Step, Watch
+from aflow.testing.backend_probe import BackendStep, SettableClock, States
 
 MakeBackend = Callable[[KeyGroupCodec, Clock], KeyedBackend]
 """Makes an empty backend."""
@@ -63,8 +63,8 @@ def check_backend(make_backend: MakeBackend) -> None:
 class _BackendCheck:
     def __init__(self, make: MakeBackend) -> None:
         self._make = make
-        self._watch = Watch()
-        self._steps: list[Step] = []
+        self._clock = SettableClock()
+        self._steps: list[BackendStep] = []
         step = self._step()
         self._name = type(step.backend).__name__
 
@@ -108,10 +108,10 @@ class _BackendCheck:
         self._same(step.backend.get("list", "a"), None, "a list that was cleared as one value is")
 
     def many_keys(self) -> None:
-        step, chance = self._step(), Random(5)
+        step, random = self._step(), Random(5)
         expected: dict[Hashable, int] = {}
         for _ in range(6):
-            keys = [chance.randrange(_MANY) for _ in range(_MANY)]
+            keys = [random.randrange(_MANY) for _ in range(_MANY)]
             for key in keys:
                 expected[key] = expected.get(key, 0) + 1
             step.each(keys, lambda: step.value.set((step.value.get() or 0) + 1))
@@ -263,7 +263,7 @@ class _BackendCheck:
             ("undeclared state", ValueState[int]("unlike", of=int)),
             ("state of another kind", ListState[int]("value", of=int)),
         ):
-            backend = self._make(step.key_codec, self._watch)
+            backend = self._make(step.key_codec, self._clock)
             backend.cell(spec)
             self._refused(partial(backend.restore, keyed), RestoreError, what)
             backend.close()
@@ -291,11 +291,11 @@ class _BackendCheck:
         for on in TtlOn:
             step = self._step(States(_TTL, on))
             step.write(list(range(200)), 1)
-            self._watch.time += 40_000
+            self._clock.time += 40_000
             step.write([1], 2)
             read = step.seen(2)
             self._same(read["list"], [1], "before it has expired a list is")
-            self._watch.time += 20_000
+            self._clock.time += 20_000
             alive = {1, 2} if on is TtlOn.READ else {1}
             self._same(set(step.backend.keys("map")), alive, f"with {on}, keys() returns")
             self._same(step.backend.get("value", 0), None, "expired, get() returns")
@@ -307,17 +307,17 @@ class _BackendCheck:
         step = self._step(States(_TTL))
         step.write(list(range(300)), 1)
         chain = [step.capture(changes=False).encoded()]
-        self._watch.time += 30_000
+        self._clock.time += 30_000
         step.write(list(range(100)), 2)
         chain.append(step.capture(changes=True).encoded())
-        self._watch.time += 30_000
+        self._clock.time += 30_000
         again = self._restored(chain, States(_TTL))
         self._same(
             set(again.backend.keys("value")),
             set(range(100)),
             "restored before they expire are the keys",
         )
-        self._watch.time += 30_000
+        self._clock.time += 30_000
         self._same(list(again.backend.keys("value")), [], "expired since a restore,")
         for without in (States(), States(_TTL)):
             other = self._restored([replay(chain)], without)
@@ -326,13 +326,15 @@ class _BackendCheck:
         untimed = self._step()
         untimed.write([1], 1)
         dated = self._restored([untimed.capture(changes=False).encoded()], States(_TTL))
-        self._watch.time += 59_999
+        self._clock.time += 59_999
         self._same(list(dated.backend.keys("value")), [1], "stored without a ttl,")
-        self._watch.time += 1
+        self._clock.time += 1
         self._same(list(dated.backend.keys("value")), [], "a ttl after the restore,")
 
-    def _step(self, states: States | None = None, groups: KeyGroupRange | None = None) -> Step:
-        step = Step(self._make, self._watch, states, groups)
+    def _step(
+        self, states: States | None = None, groups: KeyGroupRange | None = None
+    ) -> BackendStep:
+        step = BackendStep(self._make, self._clock, states, groups)
         self._steps.append(step)
         return step
 
@@ -341,7 +343,7 @@ class _BackendCheck:
         while self._steps:
             self._steps.pop().backend.close()
 
-    def _restored(self, chain: list[OperatorSnapshot], states: States | None = None) -> Step:
+    def _restored(self, chain: list[OperatorSnapshot], states: States | None = None) -> BackendStep:
         """Return a step restored from ``chain``, from its last complete snapshot on."""
         last = max(index for index, snapshot in enumerate(chain) if snapshot.complete)
         step = self._step(states)

@@ -45,7 +45,7 @@ class Mean(Aggregate[float, list[float], float]):
         return acc[0] / acc[1]
 
 
-class Watch:
+class SettableClock:
     """A clock that a check sets."""
 
     def __init__(self) -> None:
@@ -71,13 +71,13 @@ class States:
         return self.value, self.list, self.map, self.reducing, self.aggregating
 
 
-class Step:
+class BackendStep:
     """A backend with a cell of each kind, used as by a step."""
 
     def __init__(
         self,
         make: Callable[[KeyGroupCodec, Clock], KeyedBackend],
-        watch: Watch,
+        clock: SettableClock,
         states: States | None = None,
         groups: KeyGroupRange | None = None,
     ) -> None:
@@ -85,7 +85,7 @@ class Step:
         self.key_codec: Final = KeyGroupCodec(
             operator="checked", key_groups=groups or EVERYTHING, key_group_count=DEFAULT_KEY_GROUPS
         )
-        self.backend: Final = make(self.key_codec, watch)
+        self.backend: Final = make(self.key_codec, clock)
         self.names: Final = [spec.name for spec in states.all()]
         self.value = self.backend.cell(states.value)
         self.list = self.backend.cell(states.list)

@@ -22,7 +22,7 @@ from aflow.testing import virtual_time
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Outcome:
+class FlowResult:
     """Metrics and duration of a run that succeeded."""
 
     metrics: JobMetrics
@@ -37,7 +37,7 @@ def run_flow(
     start: Instant = 0,
     patience: timedelta = timedelta(seconds=10),
     **options: Unpack[StartOptions],
-) -> Outcome:
+) -> FlowResult:
     """Run a flow to its end in virtual time, on an event loop of its own; pauses and timers take no real time.
 
     ``seed``, ``start`` and ``patience`` are those of ``VirtualTimeLoop``: another seed is another interleaving of the
@@ -45,12 +45,12 @@ def run_flow(
     Raises what makes the job fail, and ``NothingCanHappen`` instead of waiting for ever.
     """
 
-    async def main() -> Outcome:
+    async def main() -> FlowResult:
         loop = asyncio.get_running_loop()
         options["options"] = _on_virtual_time(options.get("options"), seed)
         async with flow.start(**options) as job:
             await job.wait()
-        return Outcome(metrics=job.metrics(), took=timedelta(seconds=loop.time()))
+        return FlowResult(metrics=job.metrics(), took=timedelta(seconds=loop.time()))
 
     return virtual_time.run(main, seed=seed, start=start, patience=patience)
 

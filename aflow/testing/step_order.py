@@ -24,7 +24,7 @@ from random import Random
 from typing import Protocol
 
 
-class Order(Protocol):
+class TimerOrder(Protocol):
     """Ranks timers of one deadline: the lower rank fires first."""
 
     def rank(self) -> float:
@@ -62,7 +62,7 @@ class Deadline(float):
 
 
 @dataclass(frozen=True, slots=True)
-class Step:
+class TaskStep:
     """A ready step of a task, with the handle that can cancel it."""
 
     handle: asyncio.Handle
@@ -76,14 +76,14 @@ class SeededOrder:
     def __init__(self, seed: int) -> None:
         self._random = Random(seed)
         #: Groups of steps between two fences, oldest first. Only the last group grows, and only if it is open.
-        self._groups: deque[list[Step]] = deque()
+        self._groups: deque[list[TaskStep]] = deque()
         self._open = False
 
     def rank(self) -> float:
         """Return a random rank."""
         return self._random.random()
 
-    def add(self, step: Step) -> None:
+    def add(self, step: TaskStep) -> None:
         """Add a ready step; it may change places with every step since the last fence."""
         if not self._open:
             self._groups.append([])
@@ -94,7 +94,7 @@ class SeededOrder:
         """Run steps that are added from now on after all that were added before."""
         self._open = False
 
-    def take(self) -> Step:
+    def take(self) -> TaskStep:
         """Remove and return a random step of the oldest group. Raises ``IndexError`` if there is none."""
         group = self._groups[0]
         step = group.pop(self._random.randrange(len(group)))

@@ -47,7 +47,7 @@ import anyio.to_thread
 
 from aflow.errors import AflowError, FlowDefinitionError, shown
 from aflow.model.time import Instant, Timestamp, to_timestamp
-from aflow.testing.step_order import Deadline, FirstComeFirstServed, SeededOrder, Step
+from aflow.testing.step_order import Deadline, FirstComeFirstServed, SeededOrder, TaskStep
 
 __all__ = [
     "NothingCanHappen",
@@ -180,7 +180,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         # The queue gets a placeholder; the step that it runs is chosen when it is due.
         super().call_soon(self._take_step, self._seeded, context=self._neutral)
         handle = asyncio.Handle(callback, args, self, context)
-        self._seeded.add(Step(handle, functools.partial(callback, *args), context))
+        self._seeded.add(TaskStep(handle, functools.partial(callback, *args), context))
         return handle
 
     def run_in_executor(

@@ -8,7 +8,7 @@ from itertools import permutations
 
 import pytest
 
-from aflow.testing.step_order import SeededOrder, Step
+from aflow.testing.step_order import SeededOrder, TaskStep
 from aflow.testing.virtual_time import run, settle, virtual_time
 
 _SEEDS = range(200)
@@ -151,7 +151,7 @@ def test_every_task_keeps_its_context() -> None:
 async def test_a_step_may_be_added_after_all_others_were_taken() -> None:
     order = SeededOrder(7)
     handle = asyncio.get_running_loop().call_soon(int)
-    steps = [Step(handle, int, contextvars.Context()) for _ in range(2)]
+    steps = [TaskStep(handle, int, contextvars.Context()) for _ in range(2)]
 
     order.add(steps[0])
     first = order.take()
