@@ -69,7 +69,7 @@ class Manifest:
     flow: str
     key_groups: int
     created_at: Timestamp
-    """When it was triggered (epoch ms)."""
+    """Time of the trigger (epoch ms)."""
     completed_at: Timestamp
     steps: tuple[StepState, ...]
     aflow: str = ""

@@ -42,7 +42,7 @@ _ABSENT: Final = _Absent.ABSENT
 
 
 class OpenTransaction(Protocol):
-    """What an overlay uses of its transaction."""
+    """Access of an overlay to its transaction."""
 
     over: bool
 

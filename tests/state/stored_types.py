@@ -1,5 +1,5 @@
 # pyright: basic
-# Types are made up at run time, so what is in them is not known to checkers.
+# Types are made at run time, so checkers do not know their content.
 """Types made up at random, with values that use every part of them: what schemas are tried on.
 
 A *blueprint* is the type as data, so that it can be changed a little; ``made`` makes the Python type, and ``samples``
@@ -86,7 +86,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Fields:
-    """A record; ``kind`` says of what class."""
+    """A record of a class of ``kind``."""
 
     kind: str
     parts: tuple[Part, ...]
@@ -96,7 +96,7 @@ class Fields:
 
 Blueprint: TypeAlias = Of | Several | Fixed | Mapped | Chosen | Maybe | Fields
 
-#: The key of mappings; no field is called so.
+#: Key of mappings, which no field has as its name.
 KEY = "k"
 
 KINDS = ("dataclass", "typed dict", "named tuple", "struct", "array", "omitting")
@@ -159,7 +159,7 @@ blueprints: st.SearchStrategy[Blueprint] = st.recursive(
 
 @st.composite
 def changed(draw: st.DrawFn, before: Blueprint) -> Blueprint:
-    """``before`` with a small change somewhere, or as it is."""
+    """Return ``before``, unchanged or with a small change."""
     if draw(st.integers(0, 3)) == 0:
         return draw(_changed_here(before))
     match before:
@@ -222,7 +222,7 @@ def _changed_here(before: Blueprint) -> st.SearchStrategy[Blueprint]:
 
 
 def made(blueprint: Blueprint) -> Any:
-    """The Python type of ``blueprint``."""
+    """Return the Python type of ``blueprint``."""
     match blueprint:
         case Of(kind, None):
             return kind
@@ -291,7 +291,7 @@ def _is_scalar(blueprint: Blueprint) -> bool:
 
 
 def samples(blueprint: Blueprint, of: Any) -> Iterator[Any]:
-    """Values of ``blueprint``, whose type ``of`` is."""
+    """Return values of ``blueprint``, whose type is ``of``."""
     match blueprint:
         case Of(kind, least):
             yield from (one for one in SCALARS[kind] if least is None or one >= least)
@@ -345,7 +345,7 @@ def _args(of: Any) -> tuple[Any, ...]:
 
 
 def _one_by_one(inner: list[list[Any]]) -> Iterator[list[Any]]:
-    """Rows in which each value comes up: all the first ones, then one by one the others."""
+    """Return rows in which each value occurs: all first ones, then the others one by one."""
     first = [values[0] for values in inner]
     yield first
     for index, values in enumerate(inner):

@@ -97,7 +97,7 @@ def test_a_value_that_cannot_be_stored_is_named_by_the_snapshot() -> None:
         before.snapshot()
 
 
-def test_a_restore_replaces_what_was_there() -> None:
+def test_a_restore_replaces_existing_state() -> None:
     plain = BroadcastState[str, object]("rules")
     full, other = store(plain), store(plain)
     full.cells[plain].put("a", 1)
@@ -136,7 +136,7 @@ def test_nothing_is_written_while_no_control_record_is_handled() -> None:
     assert len(one) == 0
 
 
-def test_copies_go_to_every_share_of_the_key_groups() -> None:
+def test_each_range_of_key_groups_has_the_copies() -> None:
     first = OperatorSnapshot({0: {}}, {}, {"rules": (b"same", b"mine")})
     second = OperatorSnapshot({64: {}}, {}, {"rules": (b"same",), "texts": (b"text",)})
 

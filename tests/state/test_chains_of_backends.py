@@ -1,4 +1,4 @@
-"""What a backend has captured by and by says what it has, no more and no less, whatever was restored in between."""
+"""Chains of captures equal the state of their backend, also after restores in between."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Make = Callable[[], MemoryBackend]
 
 
 class Watch:
-    """A clock that goes when it is told to."""
+    """A clock that is set by the test."""
 
     def __init__(self) -> None:
         self.time = 1_000_000
@@ -35,7 +35,7 @@ class Watch:
 
 
 class Chain:
-    """What was stored so far."""
+    """The chain of stored snapshots."""
 
     def __init__(self) -> None:
         self._links: list[OperatorSnapshot] = []
@@ -80,7 +80,7 @@ def put(backend: MemoryBackend, spec: ValueState[int], key: Hashable, value: int
         cell.set(value)
 
 
-def test_a_key_that_stands_in_a_table_as_another_that_is_equal_is_one_key(make: Make) -> None:
+def test_equal_keys_of_different_types_are_one_key_in_a_table(make: Make) -> None:
     chain, last = Chain(), ValueState("last", of=int)
     backend = make()
     backend.cell(last)
@@ -96,7 +96,7 @@ def test_a_key_that_stands_in_a_table_as_another_that_is_equal_is_one_key(make: 
     assert [data for _, data in chain.rows("last")] == [b"\x06"]
 
 
-def test_a_state_that_has_nothing_any_more_need_not_be_declared(make: Make) -> None:
+def test_an_emptied_state_need_not_be_declared(make: Make) -> None:
     chain, gone, stays = Chain(), ValueState("gone", of=int), ValueState("stays", of=int)
     backend = make()
     backend.touch(["a"])
@@ -113,7 +113,7 @@ def test_a_state_that_has_nothing_any_more_need_not_be_declared(make: Make) -> N
     assert backend.get("stays", "a") == 1
 
 
-def test_a_ttl_that_is_new_counts_from_the_first_restore_with_it(make: Make, watch: Watch) -> None:
+def test_a_new_ttl_counts_from_the_first_restore_with_it(make: Make, watch: Watch) -> None:
     chain = Chain()
     backend = make()
     backend.touch(["a"])
@@ -129,7 +129,7 @@ def test_a_ttl_that_is_new_counts_from_the_first_restore_with_it(make: Make, wat
     assert backend.get("last", "a") is None
 
 
-def test_what_went_out_of_date_while_nothing_ran_goes_from_what_is_stored(
+def test_rows_that_expired_while_no_job_ran_are_removed_from_the_chain(
     make: Make, watch: Watch
 ) -> None:
     chain = Chain()
@@ -147,8 +147,10 @@ def test_what_went_out_of_date_while_nothing_ran_goes_from_what_is_stored(
     assert chain.rows("@touched last") == []
 
 
-def test_a_moment_to_come_is_stored_as_the_moment_of_the_restore(make: Make, watch: Watch) -> None:
-    """Otherwise a row written by a clock that was far ahead would live until that comes, restart after restart."""
+def test_a_moment_in_the_future_is_stored_as_the_moment_of_the_restore(
+    make: Make, watch: Watch
+) -> None:
+    """Otherwise a row written by a clock that was far ahead would live until that moment, over all restarts."""
     chain = Chain()
     backend = make()
     watch.time += 1_000_000
@@ -166,7 +168,7 @@ def test_a_moment_to_come_is_stored_as_the_moment_of_the_restore(make: Make, wat
     assert backend.get("last", "a") is None
 
 
-def test_what_was_not_touched_while_there_was_no_ttl_is_as_old_as_it_is(
+def test_rows_that_were_not_touched_without_a_ttl_have_their_former_age(
     make: Make, watch: Watch
 ) -> None:
     chain, timed = Chain(), ValueState("last", of=int, ttl=MINUTE)
@@ -190,8 +192,8 @@ def test_what_was_not_touched_while_there_was_no_ttl_is_as_old_as_it_is(
     assert backend.get("last", "b") == 2
 
 
-def test_what_was_stored_as_another_type_is_stored_anew(make: Make) -> None:
-    """A third type may go with the second and not with the first."""
+def test_rows_stored_as_another_type_are_stored_again(make: Make) -> None:
+    """A third type may be compatible with the second and not with the first."""
     chain = Chain()
     backend = make()
     backend.touch(["a"])

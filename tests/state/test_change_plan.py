@@ -1,4 +1,4 @@
-"""What becomes of what is stored: decided by names, by what made a step, and by the types of its states."""
+"""Change plans, by names, by the methods that made steps, and by the types of states."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Noted:
 def stored(
     *specs: StateSpec[Any], name: str = "totals", what: str = "process", others: str = ""
 ) -> StoredStep:
-    """A step that has something for two keys under each of ``specs``."""
+    """Return a step with state of two keys for each of ``specs``."""
     states = (
         StoredState(state, (Description.decoded(data),), keys=2)
         for state, data in descriptions(specs).items()
@@ -55,7 +55,7 @@ def declared(
 
 
 def silent(name: str = "totals", what: str = "window.fold") -> DeclaredStep:
-    """A step that does not tell what it remembers."""
+    """Return a step that does not describe its state."""
     return DeclaredStep(name, what, 1, None, stateful=True)
 
 
@@ -76,7 +76,7 @@ def test_a_state_of_the_same_name_and_type_is_kept() -> None:
     plan.check()
 
 
-def test_a_state_that_is_read_as_a_wider_type_is_migrated_and_told_how() -> None:
+def test_a_state_that_is_read_as_a_wider_type_is_migrated_with_a_description() -> None:
     plan = change_plan([stored(LAST)], [declared(ValueState("last", of=Noted))])
 
     assert str(plan).splitlines() == [
@@ -88,7 +88,7 @@ def test_a_state_that_is_read_as_a_wider_type_is_migrated_and_told_how() -> None
     plan.check()
 
 
-def test_a_state_of_which_nothing_is_stored_is_new() -> None:
+def test_a_state_that_is_not_stored_is_new() -> None:
     plan = change_plan([stored(LAST)], [declared(LAST, ValueState("seen", of=int))])
 
     assert fates(plan)["totals"]["seen"] is StateOutcome.NEW
@@ -106,7 +106,7 @@ def test_a_state_that_cannot_be_read_is_refused_with_both_types() -> None:
     assert "give the changed state or step another name" in str(refused.value)
 
 
-def test_a_state_that_is_not_declared_any_more_is_dropped_only_if_allowed() -> None:
+def test_a_state_that_is_no_longer_declared_is_dropped_only_if_allowed() -> None:
     plan = change_plan([stored(LAST, ValueState("old", of=int))], [declared(LAST)])
 
     assert fates(plan)["totals"]["old"] is StateOutcome.DROPPED
@@ -117,7 +117,7 @@ def test_a_state_that_is_not_declared_any_more_is_dropped_only_if_allowed() -> N
     plan.check(allow_dropped_state=True)
 
 
-def test_a_step_that_is_not_there_any_more_is_dropped_with_all_it_has() -> None:
+def test_a_removed_step_is_dropped_with_all_its_state() -> None:
     plan = change_plan([stored(LAST, others="@watermark")], [declared(LAST, name="sums")])
 
     assert fates(plan) == {
@@ -135,14 +135,14 @@ def test_a_step_that_is_not_found_by_its_number_should_have_a_name() -> None:
     assert "a step with name= is found at any position" in str(plan)
 
 
-def test_a_step_that_had_nothing_to_remember_may_go() -> None:
+def test_a_step_without_state_may_be_removed() -> None:
     plan = change_plan([stored(name="map #1", what="map")], [])
 
     assert plan == ChangePlan()
     assert str(plan) == "  nothing is stored"
 
 
-def test_a_step_that_does_not_tell_is_kept_if_the_same_method_made_it() -> None:
+def test_a_step_without_descriptions_is_kept_if_the_same_method_made_it() -> None:
     before = stored(what="window.fold", others="@windows @watermark")
 
     plan = change_plan([before], [silent()])
@@ -150,7 +150,7 @@ def test_a_step_that_does_not_tell_is_kept_if_the_same_method_made_it() -> None:
     assert fates(plan) == {"totals": {"": StateOutcome.KEPT}}
 
 
-def test_a_step_that_does_not_tell_is_refused_if_another_method_made_it() -> None:
+def test_a_step_without_descriptions_is_refused_if_another_method_made_it() -> None:
     before = stored(what="window.fold", others="@windows")
 
     plan = change_plan([before], [silent(what="window.apply")])
@@ -173,7 +173,7 @@ def test_timers_of_a_function_are_not_lost_in_a_step_of_another_kind() -> None:
     assert plan.refused
 
 
-def test_another_parallelism_is_told() -> None:
+def test_another_parallelism_is_shown() -> None:
     plan = change_plan([stored(LAST)], [declared(LAST, parallelism=4)])
 
     assert "step 'totals' (process), parallelism 1 → 4: kept" in str(plan)
@@ -190,7 +190,7 @@ def test_another_number_of_key_groups_is_refused() -> None:
 
 
 def test_each_of_several_stored_types_must_be_readable() -> None:
-    """Key groups that were not written since a change have the former type."""
+    """Key groups that were not written after a change have the former type."""
     both = StoredState(
         "last",
         (
@@ -206,7 +206,7 @@ def test_each_of_several_stored_types_must_be_readable() -> None:
     assert plan.refused
 
 
-def test_a_snapshot_tells_its_states_their_types_and_keys() -> None:
+def test_a_snapshot_describes_its_states_their_types_and_keys() -> None:
     snapshot = OperatorSnapshot(
         holding(LAST, a=Payment(1), b=Payment(2)).snapshot(), {"@watermark": (b"5",)}
     )
@@ -218,7 +218,7 @@ def test_a_snapshot_tells_its_states_their_types_and_keys() -> None:
     assert step.others == ("@watermark",)
 
 
-def test_an_asynchronous_step_that_had_only_watermarks_may_go() -> None:
+def test_an_asynchronous_step_with_only_watermarks_may_be_removed() -> None:
     snapshot = OperatorSnapshot(operator={"@fences": (b"5",)})
 
     step = stored_step(StepState("ask", "map_async", 3, ()), snapshot)
@@ -227,7 +227,7 @@ def test_an_asynchronous_step_that_had_only_watermarks_may_go() -> None:
     assert change_plan([step], []) == ChangePlan()
 
 
-def test_what_is_dropped_can_be_taken_out_of_a_snapshot_which_is_restored_then() -> None:
+def test_a_snapshot_without_its_dropped_states_can_be_restored() -> None:
     old = ValueState("old", of=int)
     backend = backend_of(LAST, old)
     backend.table(LAST)["a"] = Payment(1)

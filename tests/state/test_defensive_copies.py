@@ -1,4 +1,4 @@
-"""What could be changed is copied, what could not is handed out as it is."""
+"""Mutable values are copied, immutable ones are not."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Refund(Payment):
 
 
 class Marked(Payment):
-    """It has a dict of its own, so that it can be given attributes."""
+    """A class with a ``__dict__``, so that attributes can be added."""
 
 
 @dataclass
@@ -60,7 +60,7 @@ class Count:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_a_value_that_cannot_be_changed_is_its_own_copy(value: object) -> None:
+def test_an_immutable_value_is_not_copied(value: object) -> None:
     assert defensive_copy(value) is value
 
 
@@ -72,14 +72,14 @@ def test_a_value_that_cannot_be_changed_is_its_own_copy(value: object) -> None:
     ],
     ids=lambda value: type(value).__name__,
 )
-def test_a_value_that_could_be_changed_is_copied(value: object) -> None:
+def test_a_mutable_value_is_copied(value: object) -> None:
     copy = defensive_copy(value)
 
     assert copy is not value
     assert copy == value
 
 
-def test_a_copy_shares_nothing_that_could_be_changed() -> None:
+def test_a_copy_shares_no_mutable_part() -> None:
     value = Pair(Count(1, ["a"]), Count())
 
     copy = defensive_copy(value)

@@ -1,4 +1,4 @@
-"""Types that annotations tell: only those of records, which could not be stored otherwise."""
+"""Codecs inferred from annotations: only of records, which could not be stored otherwise."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def unknown() -> object:
     raise NotImplementedError
 
 
-#: As of a type that is imported only while types are checked.
+#: A type that is imported only for type checkers.
 unknown.__annotations__["return"] = "Unknown"
 
 
@@ -96,7 +96,7 @@ def plus(count: Count, view: str) -> Count:
     ],
     ids=stable,
 )
-def test_records_that_are_told_give_a_codec(functions: list[Any], name: str) -> None:
+def test_annotations_with_records_have_a_codec(functions: list[Any], name: str) -> None:
     codec = codec_of_results(*functions)
 
     assert codec is not None
@@ -119,7 +119,7 @@ WITHOUT_CODEC: list[Any] = [
 
 
 @pytest.mark.parametrize("function", WITHOUT_CODEC, ids=stable)
-def test_what_is_plain_or_not_told_or_cannot_be_stored_gives_none(function: Any) -> None:
+def test_annotations_that_are_plain_missing_or_unsupported_have_none(function: Any) -> None:
     assert codec_of_results(function) is None
 
 
@@ -135,7 +135,7 @@ def larger(a: Count, b: Count) -> Any:
     return max(a, b, key=lambda one: one.views)
 
 
-def test_records_of_a_list_and_of_a_reduction_are_told_by_arguments() -> None:
+def test_records_of_a_list_and_of_a_reduction_are_inferred_from_arguments() -> None:
     def first(a: Any, b: Any) -> Any:
         return a
 
@@ -177,7 +177,7 @@ def ranked() -> Rank:
     ],
     ids=stable,
 )
-def test_what_annotations_tell_refuses_no_plain_value(
+def test_an_inferred_codec_accepts_all_plain_values(
     tells: Callable[..., Any], value: object
 ) -> None:
     codec = codec_of_results(tells)
@@ -196,7 +196,7 @@ def test_values_of_an_inferred_type_are_stored_as_those_of_a_declared_one() -> N
     assert codec.encode(Count("home", 3)) == codec_for(Count).encode(Count("home", 3))
 
 
-def test_a_value_that_is_neither_plain_nor_of_the_inferred_type_says_where_that_is_from() -> None:
+def test_the_error_of_a_value_of_another_type_names_the_origin_of_the_type() -> None:
     codec = codec_of_results(Count)
     assert codec is not None
 

@@ -1,4 +1,4 @@
-"""Keys are of mixed kinds as soon as two equal ones may be stored differently."""
+"""Keys are of mixed kinds if two equal ones may have different bytes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Filing in two phases: values are bytes at once, keys and key groups come later."""
+"""Keyed entries in two phases: values are encoded at once, keys and key groups later."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class CardOfCountry:
 
 
 class Counting(KeyGroupCodec):
-    """Counts how often each key is encoded."""
+    """A codec that counts encodings of each key."""
 
     def __init__(self) -> None:
         super().__init__(operator="step", key_groups=KeyGroupRange(0, 8), key_group_count=8)
@@ -51,7 +51,7 @@ A, B, C = (PLAIN.encode(key) for key in "abc")
 GROUP = {key: key_group(key, 8) for key in "abc"}
 
 
-def test_all_that_keys_have_is_filed_under_their_groups_with_what_describes_it() -> None:
+def test_state_of_keys_is_in_their_key_groups_with_its_descriptions() -> None:
     rows = KeyedRows({"x": [("a", b"1"), ("a", b"2")], "@y": [("a", b"3")]}, None, {"x": b"is x"})
 
     snapshot = CapturedRows(Counting(), rows).encoded()
@@ -62,8 +62,8 @@ def test_all_that_keys_have_is_filed_under_their_groups_with_what_describes_it()
     }
 
 
-def test_a_key_that_is_read_as_another_than_was_stored_is_refused() -> None:
-    """A key with one more field belongs to another key group, where nobody would look for what is stored."""
+def test_a_key_that_is_decoded_as_another_key_is_refused() -> None:
+    """A key with one more field is of another key group, so its state would never be found."""
     groups = KeyGroupRange(0, 128)
     cards = KeyGroupCodec(operator="step", key_type=Card, key_groups=groups, key_group_count=128)
     snapshot = CapturedRows(cards, KeyedRows({"x": [(Card("4711"), b"1")]})).encoded()
@@ -88,7 +88,7 @@ def test_a_state_is_described_in_the_groups_that_have_it_only() -> None:
     }
 
 
-def test_changed_keys_are_replaced_also_those_that_have_nothing_any_more() -> None:
+def test_changed_keys_are_replaced_also_those_without_rows() -> None:
     rows = KeyedRows({"x": [("a", b"1")]}, {"a", "b"})
 
     snapshot = CapturedRows(Counting(), rows).encoded()
@@ -99,7 +99,7 @@ def test_changed_keys_are_replaced_also_those_that_have_nothing_any_more() -> No
     assert list(snapshot.keyed) == [GROUP["a"]]
 
 
-def test_members_are_filed_as_what_was_added_and_what_was_removed() -> None:
+def test_members_are_stored_as_added_and_removed_ones() -> None:
     members = {"@timers": Members([("a", b"1")], [("b", b"2")])}
 
     snapshot = CapturedRows(Counting(), KeyedRows({}, ()), members).encoded()
@@ -118,7 +118,7 @@ def test_a_key_with_several_names_is_encoded_once() -> None:
     assert key_codec.placed == ["a"]
 
 
-def test_what_was_captured_can_be_encoded_again() -> None:
+def test_a_capture_can_be_encoded_again() -> None:
     captured = CapturedRows(
         Counting(), KeyedRows({"x": LazyRows([("a", 1)], lambda row: (row[0], b"1"))})
     )
@@ -143,7 +143,7 @@ def test_parts_together_are_complete_or_changes_of_all_their_keys() -> None:
     assert merge_rows([KeyedRows({}), KeyedRows({})]).keys is None
 
 
-def test_what_is_filed_together_keeps_the_descriptions_of_both() -> None:
+def test_merged_entries_have_the_descriptions_of_both() -> None:
     one = {1: {"x": ((A, b"1"),), STATES: ((b"x", b"is x"),)}}
     other = {1: {"y": ((A, b"2"),), STATES: ((b"y", b"is y"),)}, 2: {"y": ((C, b"3"),)}}
 
@@ -155,7 +155,7 @@ def test_what_is_filed_together_keeps_the_descriptions_of_both() -> None:
 
 
 class Text(str):
-    """May have attributes that change."""
+    """A class that may have mutable attributes."""
 
     __slots__ = ("more",)
 
@@ -176,7 +176,5 @@ NOT_PLAIN: list[Any] = []
         ([Text("x")], False),
     ],
 )  # fmt: skip
-def test_plain_values_and_tuples_of_them_are_known_to_never_change(
-    values: list[Any], expected: bool
-) -> None:
+def test_plain_values_and_tuples_of_them_are_immutable(values: list[Any], expected: bool) -> None:
     assert are_immutable(values) is expected

@@ -1,4 +1,4 @@
-"""What is said of bytes that are not those of a manifest."""
+"""Messages about bytes that differ from those in a manifest."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def test_a_checksum_can_be_computed_piece_by_piece(one: bytes, other: bytes) -> 
 
 
 @given(st.binary())
-def test_the_bytes_that_were_promised_are_right(data: bytes) -> None:
+def test_the_bytes_of_the_manifest_are_accepted(data: bytes) -> None:
     assert wrong_with(FileRef("part", len(data), checksum(data)), data) is None
     assert (
         wrong_with(FileRef("part", len(data), f"sha256:{sha256(data).hexdigest()}"), data) is None
     )
 
 
-def test_what_is_wrong_is_said() -> None:
+def test_the_difference_is_described() -> None:
     ref = FileRef("part", 4, checksum(b"abcd"))
 
     assert wrong_with(ref, b"abc") == "is truncated: 3 bytes in place of 4"
@@ -42,7 +42,7 @@ def test_a_stronger_checksum_is_checked_too() -> None:
     assert (wrong_with(ref, b"abcx") or "").startswith("is corrupt: its checksum is sha256:")
 
 
-def test_a_checksum_of_an_unknown_kind_is_not_taken_for_right() -> None:
+def test_a_checksum_of_an_unknown_kind_is_not_accepted() -> None:
     wrong = wrong_with(FileRef("part", 4, "blake9:00"), b"abcd")
 
     assert wrong == "has a checksum of a kind unknown to this version of aflow: blake9:00"

@@ -1,4 +1,4 @@
-"""Manifests as JSON: they come back as they were, and nothing in them can change without being noticed."""
+"""Manifests as JSON: decoding reverses encoding, and all changes of bytes are detected."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ SMALL = Manifest(
 
 
 @given(manifests)
-def test_what_was_encoded_comes_back(manifest: Manifest) -> None:
+def test_decoding_reverses_encoding(manifest: Manifest) -> None:
     assert manifest_of(manifest_bytes(manifest), what="manifest") == manifest
 
 
@@ -75,7 +75,7 @@ def test_a_manifest_is_json_in_lines(manifest: Manifest) -> None:
     assert data.count(b"\n") > 8
 
 
-def test_no_byte_can_change_unnoticed() -> None:
+def test_the_change_of_any_byte_is_detected() -> None:
     data = manifest_bytes(SMALL)
 
     unnoticed: list[bytes] = []
@@ -92,7 +92,7 @@ def test_no_byte_can_change_unnoticed() -> None:
     assert unnoticed == []
 
 
-def test_no_part_of_a_manifest_is_taken_for_the_whole() -> None:
+def test_an_incomplete_manifest_is_refused() -> None:
     data = manifest_bytes(SMALL).rstrip()
 
     for cut in range(len(data)):
@@ -121,7 +121,7 @@ def test_a_newer_format_is_refused_naming_the_version_that_wrote_it() -> None:
 
 
 @pytest.mark.parametrize("data", [b"", b"null", b"[]", b"{}", b"\xff\xfe", b'{"flow": "x"}'])
-def test_what_is_no_manifest_is_called_so(data: bytes) -> None:
+def test_bytes_that_are_no_manifest_are_refused(data: bytes) -> None:
     with pytest.raises(RestoreError, match="is no manifest of a checkpoint"):
         manifest_of(data, what="notes.json")
 

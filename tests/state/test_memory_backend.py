@@ -1,4 +1,4 @@
-"""Cells in memory read and write the state of the current key, and leave nothing of what is cleared."""
+"""Cells in memory read and write the state of the current key, and cleared state takes no memory."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aflow.state.specs import AggregatingState, ListState, MapState, ReducingSta
 
 
 class Mean(Aggregate[float, list[float], float]):
-    """Changes its accumulator in place, as it may."""
+    """An aggregate that changes its accumulator in place."""
 
     def create(self) -> list[float]:
         return [0.0, 0.0]
@@ -71,7 +71,7 @@ def test_falsy_values_are_values(backend: MemoryBackend) -> None:
     assert cell.get(5) is None
 
 
-def test_a_list_keeps_values_in_order(backend: MemoryBackend) -> None:
+def test_a_list_has_its_values_in_order(backend: MemoryBackend) -> None:
     cell = backend.cell(ListState("recent", of=int))
     backend.key = "a"
 
@@ -86,7 +86,7 @@ def test_a_list_keeps_values_in_order(backend: MemoryBackend) -> None:
     assert cell.get() == [9]
 
 
-def test_a_list_that_was_handed_out_is_a_copy(backend: MemoryBackend) -> None:
+def test_a_returned_list_is_a_copy(backend: MemoryBackend) -> None:
     cell = backend.cell(ListState("recent", of=int))
     backend.key = "a"
     given = [1]
@@ -155,7 +155,7 @@ def test_reading_a_list_or_a_map_of_a_new_key_stores_nothing(backend: MemoryBack
     assert (backend.keys("recent"), backend.keys("by shop")) == ([], [])
 
 
-def test_reducing_combines_what_was_added(backend: MemoryBackend) -> None:
+def test_reducing_combines_added_values(backend: MemoryBackend) -> None:
     cell = backend.cell(ReducingState[int]("highest", max, of=int))
     backend.key = "a"
 
@@ -177,7 +177,7 @@ def test_reducing_to_something_falsy_is_a_value(backend: MemoryBackend) -> None:
     assert cell.get() == 0
 
 
-def test_reducing_starts_anew_after_clear(backend: MemoryBackend) -> None:
+def test_reducing_restarts_after_clear(backend: MemoryBackend) -> None:
     cell = backend.cell(ReducingState[int]("highest", max, of=int))
     backend.key = "a"
     cell.add(7)
@@ -188,7 +188,7 @@ def test_reducing_starts_anew_after_clear(backend: MemoryBackend) -> None:
     assert cell.get() == 3
 
 
-def test_aggregating_hands_out_the_result(backend: MemoryBackend) -> None:
+def test_aggregating_returns_the_result(backend: MemoryBackend) -> None:
     cell = backend.cell(AggregatingState("mean", Mean(), of=list[float]))
     backend.key = "a"
 
@@ -201,7 +201,7 @@ def test_aggregating_hands_out_the_result(backend: MemoryBackend) -> None:
     assert cell.get() is None
 
 
-def test_what_is_cleared_or_emptied_leaves_no_key_behind(backend: MemoryBackend) -> None:
+def test_cleared_and_emptied_state_has_no_key(backend: MemoryBackend) -> None:
     last = backend.cell(ValueState("last", of=int))
     recent = backend.cell(ListState("recent", of=int))
     shops = backend.cell(MapState("by shop", key=str, of=int))
@@ -225,7 +225,7 @@ def test_what_is_cleared_or_emptied_leaves_no_key_behind(backend: MemoryBackend)
     assert [backend.keys(name) for name in names] == [["b"]] * 5
 
 
-def test_a_cell_is_of_no_use_without_a_current_key(backend: MemoryBackend) -> None:
+def test_a_cell_without_a_current_key_raises(backend: MemoryBackend) -> None:
     cell = backend.cell(ValueState("last", of=int))
     backend.key = "a"
     cell.set(1)
@@ -267,7 +267,7 @@ def test_state_is_read_from_outside_without_a_current_key(backend: MemoryBackend
     assert (backend.get("mean", "a"), backend.get("mean", "b")) == (4.0, None)
 
 
-def test_what_was_read_from_outside_is_a_copy(backend: MemoryBackend) -> None:
+def test_state_read_from_outside_is_a_copy(backend: MemoryBackend) -> None:
     recent = backend.cell(ListState("recent", of=int))
     shops = backend.cell(MapState("by shop", key=str, of=int))
     backend.key = "a"

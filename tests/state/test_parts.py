@@ -1,4 +1,4 @@
-"""Part files: every snapshot comes back as it was, in frames of bounded size; anything else is refused."""
+"""Part files: decoding reverses encoding, in frames of bounded size; other bytes are refused."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def part(steps: dict[str, OperatorSnapshot]) -> bytes:
 
 
 def frames(data: bytes) -> Iterator[bytes]:
-    """All of them but the first, which names the steps, and the last, which is empty."""
+    """Return all frames except the first, which names the steps, and the last, which is empty."""
     at, first = len(MAGIC) + 4 + len("1.2.3"), True
     while True:
         (length,) = struct.unpack_from(">Q", data, at)
@@ -50,7 +50,7 @@ def frames(data: bytes) -> Iterator[bytes]:
 
 
 @given(steps)
-def test_what_was_encoded_comes_back(steps: dict[str, OperatorSnapshot]) -> None:
+def test_decoding_reverses_encoding(steps: dict[str, OperatorSnapshot]) -> None:
     assert decoded(part(steps), what="part") == steps
 
 
@@ -66,7 +66,7 @@ def test_a_part_that_was_cut_off_is_refused(
 
 
 @given(steps, st.data())
-def test_bytes_that_were_changed_are_refused_or_read_but_nothing_else_is_raised(
+def test_changed_bytes_are_read_or_refused_without_another_error(
     steps: dict[str, OperatorSnapshot], data: st.DataObject
 ) -> None:
     changed = bytearray(part(steps))
@@ -78,7 +78,7 @@ def test_bytes_that_were_changed_are_refused_or_read_but_nothing_else_is_raised(
 
 
 @pytest.mark.parametrize("data", [b"", b"AFLO", b"PK\x03\x04 and more", b"{}"])
-def test_what_is_no_part_is_called_so(data: bytes) -> None:
+def test_bytes_that_are_no_part_are_refused(data: bytes) -> None:
     with pytest.raises(RestoreError, match=r"^notes\.txt is no part of a checkpoint"):
         decoded(data, what="notes.txt")
 
@@ -93,7 +93,7 @@ def test_a_newer_format_is_refused_naming_the_version_that_wrote_it() -> None:
         decoded(bytes(data), what="part")
 
 
-def test_a_part_can_be_read_by_what_the_reference_says_of_it() -> None:
+def test_a_part_can_be_read_by_its_description_in_the_reference() -> None:
     snapshot = OperatorSnapshot(
         {7: {"last": ((b"a", b"1"),)}},
         {"@at": (b"x", b"y")},
@@ -126,7 +126,7 @@ def entries_of(count: int, value: bytes) -> tuple[Entry, ...]:
 
 
 @pytest.mark.parametrize("groups", [1, 128], ids=lambda n: f"{n} key groups")
-def test_many_rows_come_back_from_many_small_frames(groups: int) -> None:
+def test_many_rows_are_read_from_many_small_frames(groups: int) -> None:
     many = entries_of(50_000, b"value")
     keyed = {group: {"last": many[group::groups]} for group in range(groups)}
     operator = {"@in flight": tuple(key for key, _ in many)}
@@ -150,7 +150,7 @@ def test_large_values_make_frames_of_few_rows() -> None:
     assert max(sizes[1:], default=0) < 3 * 1024 * 1024
 
 
-def test_a_great_many_names_without_rows_do_not_make_one_frame() -> None:
+def test_many_names_without_rows_do_not_make_one_frame() -> None:
     steps = {"sums": OperatorSnapshot({group: {"last": ()} for group in range(20_000)})}
 
     data = part(steps)
@@ -167,7 +167,7 @@ def read(pieces: Iterable[bytes], groups: Container[int] = range(40_001)) -> tup
 
 
 @given(steps, st.integers(1, 50))
-def test_a_part_that_comes_in_pieces_of_any_size_is_followed_to_its_end(
+def test_a_part_is_checked_in_pieces_of_any_size(
     steps: dict[str, OperatorSnapshot], size: int
 ) -> None:
     whole = {name: replace(one, replaced=None) for name, one in steps.items()}
@@ -179,7 +179,7 @@ def test_a_part_that_comes_in_pieces_of_any_size_is_followed_to_its_end(
 
 
 @given(steps, st.data())
-def test_a_part_of_which_an_end_is_missing_is_never_taken_for_whole(
+def test_an_incomplete_part_is_refused(
     steps: dict[str, OperatorSnapshot], data: st.DataObject
 ) -> None:
     content = part({name: replace(one, replaced=None) for name, one in steps.items()})
@@ -189,7 +189,7 @@ def test_a_part_of_which_an_end_is_missing_is_never_taken_for_whole(
         read([content[:cut]])
 
 
-def test_what_is_filed_outside_of_the_key_groups_of_a_part_is_refused() -> None:
+def test_state_outside_of_the_key_groups_of_a_part_is_refused() -> None:
     content = part({"sums": OperatorSnapshot({7: {"last": ((b"k", b"v"),)}})})
 
     assert read([content], groups=range(7, 8)) == ("sums",)

@@ -1,4 +1,4 @@
-"""Changes replayed on what was there before, and subtasks put together: compared with doing it the slow way."""
+"""Replayed changes and merged subtasks, compared with a simple implementation."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from aflow.state.snapshot import STATES, Entry, OperatorSnapshot, merge, replay
 
-#: Names of rows, and of sets.
+#: Names of rows and of sets.
 ROWS = ("last", "all")
 SETS = ("@event timers", "@processing timers")
 
@@ -32,7 +32,7 @@ def filed(rows: dict[tuple[int, str], list[Entry]]) -> Keyed:
 
 @st.composite
 def snapshots(draw: st.DrawFn, *, complete: bool) -> OperatorSnapshot:
-    """One that a backend could have taken: its rows are of keys that it replaces, and a member is there or not."""
+    """Return a possible snapshot: its rows are of replaced keys, and no member is both added and removed."""
     replaced = draw(st.dictionaries(groups, st.frozensets(keys)))
     rows: dict[tuple[int, str], list[Entry]] = {}
     for group, name in draw(st.sets(st.tuples(groups, st.sampled_from(ROWS)))):
@@ -64,7 +64,7 @@ def chains(draw: st.DrawFn) -> list[OperatorSnapshot]:
 
 
 def content(snapshot: OperatorSnapshot) -> Content:
-    """What is filed, without regard to order and to names without entries."""
+    """Return the entries regardless of order, without empty names."""
     return {
         (group, name): Counter(some)
         for group, names in snapshot.keyed.items()
@@ -74,7 +74,7 @@ def content(snapshot: OperatorSnapshot) -> Content:
 
 
 def one_after_the_other(chain: Sequence[OperatorSnapshot]) -> Content:
-    """What is there after each change has been made, oldest first."""
+    """Return the state after all changes, oldest first."""
     there: dict[tuple[int, str], list[Entry]] = {}
     for snapshot in chain:
         for group, gone in (snapshot.replaced or {}).items():
@@ -96,7 +96,7 @@ def one_after_the_other(chain: Sequence[OperatorSnapshot]) -> Content:
 
 
 @given(chains())
-def test_a_replayed_chain_holds_what_making_the_changes_in_order_gives(
+def test_a_replayed_chain_equals_the_changes_in_order(
     chain: list[OperatorSnapshot],
 ) -> None:
     result = replay(chain)
@@ -118,7 +118,7 @@ def test_a_replayed_chain_is_complete_with_the_newest_operator_and_broadcast_sta
 
 
 @given(chains(), st.data())
-def test_any_beginning_of_a_chain_may_be_replayed_for_itself(
+def test_any_beginning_of_a_chain_may_be_replayed_first(
     chain: list[OperatorSnapshot], data: st.DataObject
 ) -> None:
     cut = data.draw(st.integers(1, len(chain)))
@@ -137,7 +137,7 @@ def test_a_chain_may_be_restricted_before_or_after_it_is_replayed(
     assert content(before) == content(replay(chain).restricted_to(wanted))
 
 
-def test_complete_snapshots_of_different_key_groups_stand_side_by_side() -> None:
+def test_complete_snapshots_of_different_key_groups_are_combined() -> None:
     left = OperatorSnapshot({0: {"last": ((b"a", b"1"),)}}, {"@at": (b"left",)})
     right = OperatorSnapshot({1: {"last": ((b"b", b"1"),)}}, {"@at": (b"right",)})
     changes = OperatorSnapshot({1: {"last": ((b"b", b"2"),)}}, replaced={1: frozenset({b"b"})})
@@ -147,7 +147,7 @@ def test_complete_snapshots_of_different_key_groups_stand_side_by_side() -> None
     assert result == OperatorSnapshot({0: {"last": ((b"a", b"1"),)}, 1: {"last": ((b"b", b"2"),)}})
 
 
-def test_a_key_that_is_named_without_rows_is_forgotten() -> None:
+def test_a_replaced_key_without_rows_is_removed() -> None:
     before = OperatorSnapshot({0: {"last": ((b"a", b"1"),), "all": ((b"a", b"2"), (b"b", b"3"))}})
 
     result = replay([before, OperatorSnapshot(replaced={0: frozenset({b"a"})})])
@@ -161,7 +161,7 @@ def test_a_single_snapshot_is_its_own_replay() -> None:
     assert replay([only]) is only
 
 
-def test_changes_alone_are_replayed_on_nothing() -> None:
+def test_changes_alone_are_replayed_on_empty_state() -> None:
     changes = OperatorSnapshot(
         {0: {"last": ((b"a", b"1"),)}}, replaced={0: frozenset({b"a", b"b"})}
     )

@@ -1,6 +1,6 @@
 # pyright: basic
-# Types are made up at run time, so what is in them is not known to checkers.
-"""What may change about a stored type: the verdict, taken from schemas alone, is what reading then does."""
+# Types are made at run time, so checkers do not know their content.
+"""Schema compatibility: the verdict from schemas agrees with the result of reading values."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def pairs(draw: st.DrawFn) -> tuple[Blueprint, Blueprint]:
 
 
 def reads(value: Any, old: Any, new: Any) -> bool:
-    """Whether ``value``, stored as ``old``, is read as ``new``."""
+    """Return True if ``value``, stored as ``old``, can be read as ``new``."""
     try:
         codec_for(new).decode(codec_for(old).encode(value))
     except CodecError:
@@ -45,14 +45,14 @@ def reads(value: Any, old: Any, new: Any) -> bool:
 
 
 def loses_nothing(value: Any, old: Any, new: Any) -> bool:
-    """Whether ``value``, stored as ``old``, is read as ``new``, and is the same then."""
+    """Return True if ``value``, stored as ``old``, is read as an equal value of ``new``."""
     return reads(value, old, new) and same(
         value, codec_for(new).decode(codec_for(old).encode(value))
     )
 
 
 def same(before: Any, after: Any) -> bool:
-    """Equal, but for fields that only one of them has, and for leaves that are stored alike."""
+    """Return True if both are equal, except fields of one of them only and leaves with equal bytes."""
     if isinstance(before, set | frozenset) is not isinstance(after, set | frozenset):
         return False  # one of them has an order
     before, after = told(before), told(after)
@@ -72,7 +72,7 @@ def same(before: Any, after: Any) -> bool:
 
 
 def told(value: Any) -> Any:
-    """One level of ``value``: dicts for records, lists for all collections."""
+    """Return one level of ``value``: dicts for records, lists for all collections."""
     if isinstance(value, msgspec.Struct):
         return {name: getattr(value, name) for name in value.__struct_fields__}
     if is_dataclass(value):
@@ -85,7 +85,7 @@ def told(value: Any) -> Any:
 
 
 def leaf(value: Any) -> Any:
-    """As it is stored; Decimals are stored as text, and ints may stand for floats."""
+    """Return the stored form: text for Decimals, and equal numbers for ints and floats."""
     stored: Any = msgspec.to_builtins(value, builtin_types=(bytes, datetime))
     if isinstance(value, Decimal | float | int) and not isinstance(value, bool):
         return float(value)
@@ -97,7 +97,7 @@ def test_the_same_type_is_kept() -> None:
 
 
 @given(pairs())
-def test_what_is_kept_or_migrated_can_be_read_and_what_is_incompatible_cannot_or_is_another(
+def test_kept_and_migrated_values_can_be_read_and_incompatible_ones_cannot_or_differ(
     both: tuple[Blueprint, Blueprint],
 ) -> None:
     old, new = map(made, both)
@@ -112,19 +112,19 @@ def test_what_is_kept_or_migrated_can_be_read_and_what_is_incompatible_cannot_or
         case Migrated():
             assert all(reads(value, old, new) for value in values)
         case Incompatible(reason):
-            # Fields that have moved may happen to be alike, and what was left out is not missed here: that both are
-            # refused has tests of its own.
+            # Moved fields may have equal types, and omitted ones are not missed here: other tests check that both are
+            # refused.
             assume("places are what is stored" not in reason and "was not stored" not in reason)
             assert not all(loses_nothing(value, old, new) for value in values)
 
 
 @given(blueprints)
-def test_a_type_made_anew_is_kept(blueprint: Blueprint) -> None:
+def test_a_type_that_is_made_again_is_kept(blueprint: Blueprint) -> None:
     assert verdict(made(blueprint), made(blueprint)) == Kept()
 
 
 @given(blueprints)
-def test_a_schema_comes_back_from_its_stored_form(blueprint: Blueprint) -> None:
+def test_a_schema_is_read_from_its_stored_form(blueprint: Blueprint) -> None:
     schema = schema_of(made(blueprint))
 
     assert Schema.of_plain(PLAIN.decode(PLAIN.encode(schema.plain))) == schema
@@ -161,7 +161,7 @@ def test_a_schema_says_where_records_are_stored_by_place_and_under_which_names()
     assert "Longer(day: str, flights: int, delay: int = 0)" in text
 
 
-def test_a_stored_schema_that_makes_no_sense_is_refused() -> None:
+def test_an_invalid_stored_schema_is_refused() -> None:
     with pytest.raises(CodecError, match="a stored schema cannot be read"):
         Schema.of_plain(["int"])
 
@@ -174,7 +174,7 @@ class Widened:
     note: str = "-"
 
 
-def test_added_and_dropped_fields_and_wider_types_are_migrated_and_told() -> None:
+def test_added_and_dropped_fields_and_wider_types_are_migrated_with_descriptions() -> None:
     assert verdict(Payment, Widened) == Migrated(
         (
             "Widened.amount: int → float",
@@ -216,7 +216,7 @@ def test_a_renamed_field_of_a_struct_reads_what_a_dataclass_stored_under_its_old
     assert "Renamed.cents was amount" in found.changes
 
 
-def test_a_dataclass_has_no_other_name_for_a_field_whatever_its_metadata_say() -> None:
+def test_a_dataclass_has_no_other_name_for_a_field_regardless_of_its_metadata() -> None:
     @dataclass
     class Alias:
         card: str
@@ -317,7 +317,7 @@ def test_values_of_an_enum_are_what_is_stored_not_its_names() -> None:
     assert verdict(Currency, Other) == Kept()
 
 
-def test_a_narrowed_union_is_incompatible_and_a_wider_one_is_told() -> None:
+def test_a_narrowed_union_is_incompatible_and_a_wider_one_is_described() -> None:
     assert verdict(int, int | None) == Migrated(("value: int → int | None",))
     assert verdict(int | str | None, int | None) == Incompatible(
         "value: str is stored, and only int | None is declared"
@@ -338,7 +338,7 @@ class Ship(msgspec.Struct, tag="Boat"):
     name: str = ""
 
 
-def test_structs_of_a_union_are_told_apart_by_their_tags() -> None:
+def test_structs_of_a_union_are_distinguished_by_their_tags() -> None:
     assert verdict(Car | Boat, Car | Ship) == Migrated(("value.name is added, as ''",))
     assert isinstance(verdict(Car | Boat, Car), Incompatible)
     assert verdict(Car, Car | Boat) == Kept()
@@ -362,7 +362,7 @@ class WiderTree(msgspec.Struct):
     children: tuple[WiderTree, ...] = ()
 
 
-def test_recursive_types_are_compared_to_the_end() -> None:
+def test_the_comparison_of_recursive_types_ends() -> None:
     assert verdict(Tree, Tree) == Kept()
     assert verdict(Tree, WiderTree) == Migrated(
         (
@@ -399,7 +399,7 @@ LIMITS: list[tuple[Any, Any, type[Verdict]]] = [
 @pytest.mark.parametrize(
     ("old", "new", "expected"), LIMITS, ids=[f"{old} {new}" for old, new, _ in LIMITS]
 )
-def test_a_limit_is_read_where_what_is_stored_keeps_it(
+def test_a_limit_is_readable_if_stored_values_satisfy_it(
     old: Any, new: Any, expected: type[Verdict]
 ) -> None:
     assert type(verdict(old, new)) is expected

@@ -1,4 +1,4 @@
-"""Snapshots are bytes, filed by key group, that any parallelism can go on from; what does not fit is refused."""
+"""Snapshots are bytes by key group, from which any parallelism can restore; incompatible state is refused."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ def holding(spec: ValueState[Any], **values: object) -> MemoryBackend:
     return backend
 
 
-def test_all_kinds_of_state_come_back() -> None:
+def test_all_kinds_of_state_are_restored() -> None:
     last = ValueState("last", of=Payment)
     recent = ListState("recent", of=Payment)
     shops = MapState("by shop", key=str, of=Payment)
@@ -101,7 +101,7 @@ def test_all_kinds_of_state_come_back() -> None:
     assert (after.cell(highest).get(), after.cell(total).get()) == (7, 8)
 
 
-def test_without_a_type_plain_values_come_back_as_they_were() -> None:
+def test_without_a_type_plain_values_are_restored() -> None:
     shops = MapState[tuple[str, int], datetime]("by shop")
     before = backend_of(shops)
     before.key = ("a", 1)
@@ -114,7 +114,7 @@ def test_without_a_type_plain_values_come_back_as_they_were() -> None:
     assert after.cell(shops).items() == [(("x", 2), datetime(2024, 1, 1, tzinfo=UTC))]
 
 
-def test_entries_are_filed_by_the_key_group_of_their_key() -> None:
+def test_entries_are_stored_by_the_key_group_of_their_key() -> None:
     before = holding(ValueState("last", of=int), a=1, b=2)
 
     snapshot = before.snapshot()
@@ -135,7 +135,7 @@ def test_nothing_is_stored_for_cleared_state() -> None:
     assert backend.snapshot() == {}
 
 
-def test_later_changes_do_not_show_in_a_snapshot_nor_in_what_was_restored() -> None:
+def test_later_changes_are_not_visible_in_a_snapshot_nor_in_restored_state() -> None:
     last = ValueState("last", of=Payment)
     payment = Payment(1)
     before = holding(last, a=payment)
@@ -161,7 +161,7 @@ def test_restored_objects_are_fresh_each_time() -> None:
     assert second.get("last", "a") == Payment(1)
 
 
-def test_restoring_replaces_what_was_there() -> None:
+def test_restoring_replaces_existing_state() -> None:
     last = ValueState("last", of=int)
     backend = holding(last, a=5, b=6)
 
@@ -179,7 +179,7 @@ def test_a_state_that_is_new_since_the_snapshot_starts_empty() -> None:
     assert (backend.keys("last"), backend.keys("first")) == (["a"], [])
 
 
-def test_names_of_the_operator_itself_are_left_to_it() -> None:
+def test_names_of_the_operator_itself_are_ignored() -> None:
     last = ValueState("last", of=int)
     before = holding(last, a=1)
     timers = before.key_codec.file({"@timers": [("a", b"1")], "@empty": []})
@@ -190,7 +190,7 @@ def test_names_of_the_operator_itself_are_left_to_it() -> None:
     assert after.table(last) == {"a": 1}
 
 
-def test_filed_together_keeps_groups_that_only_one_side_has() -> None:
+def test_merged_entries_have_groups_that_only_one_side_has() -> None:
     first: Keyed = {1: {"x": ((b"k", b"1"),)}, 2: {"x": ((b"l", b"2"),)}}
     second: Keyed = {2: {"@y": ((b"l", b"3"),)}, 3: {"@y": ((b"m", b"4"),)}}
 
@@ -202,7 +202,7 @@ def test_filed_together_keeps_groups_that_only_one_side_has() -> None:
 
 
 @pytest.mark.parametrize("parallelism", [1, 2, 5])
-def test_state_of_three_subtasks_goes_on_in_any_number(parallelism: int) -> None:
+def test_state_of_three_subtasks_is_restored_in_any_number(parallelism: int) -> None:
     last = ValueState("last", of=int)
     values = {f"key {number}": number for number in range(100)}
     three = [backend_of(last, groups=groups) for groups in ranges(DEFAULT_KEY_GROUPS, 3)]
@@ -248,7 +248,7 @@ def test_a_key_that_needs_a_type_is_named_with_the_remedy() -> None:
         backend.snapshot()
 
 
-def test_keys_of_a_declared_type_come_back() -> None:
+def test_keys_of_a_declared_type_are_restored() -> None:
     last = ValueState("last", of=int)
     before = backend_of(last, key_type=Card)
     before.table(last)[Card("4711")] = 1
@@ -267,7 +267,7 @@ def test_keys_of_another_type_are_refused() -> None:
         backend.restore(holding(last, a=1).snapshot())
 
 
-def test_a_stored_state_that_is_not_declared_any_more_is_refused() -> None:
+def test_a_stored_state_that_is_no_longer_declared_is_refused() -> None:
     snapshot = holding(ValueState("lastt", of=int), a=1).snapshot()
 
     with pytest.raises(RestoreError, match=r"'step' holds state 'lastt', .* declared: 'last'"):
@@ -296,7 +296,7 @@ def test_a_type_that_cannot_read_the_stored_one_is_refused_before_any_value_is_r
         backend_of(ValueState("last", of=int)).restore(empty_bytes)
 
 
-def test_a_stored_value_that_its_type_does_not_promise_is_refused_when_it_is_read() -> None:
+def test_a_stored_value_that_violates_its_type_is_refused_when_it_is_read() -> None:
     snapshot = holding(ValueState[Any]("last"), a="x").snapshot()
 
     with pytest.raises(
@@ -305,7 +305,7 @@ def test_a_stored_value_that_its_type_does_not_promise_is_refused_when_it_is_rea
         backend_of(ValueState("last", of=int)).restore(snapshot)
 
 
-def test_a_snapshot_from_before_schemas_were_stored_is_read() -> None:
+def test_an_older_snapshot_without_schemas_is_read() -> None:
     last = ValueState("last", of=int)
     snapshot = {
         group: {**names, STATES: ((b"last", PLAIN.encode(["value", "int"])),)}
@@ -327,7 +327,7 @@ def test_an_int_that_became_a_float_is_read_as_one() -> None:
     assert [type(value) for value in backend.table(last).values()] == [float]
 
 
-def test_a_description_that_makes_no_sense_is_refused() -> None:
+def test_an_invalid_description_is_refused() -> None:
     last = ValueState("last", of=int)
     snapshot = {
         group: {**names, STATES: ((b"last", PLAIN.encode({"kind": 5})),)}
@@ -388,7 +388,7 @@ KEYS = st.one_of(st.text(), st.integers(), st.tuples(st.text(), st.booleans()), 
     st.dictionaries(KEYS, st.lists(st.integers(-(2**63), 2**63), min_size=1)),
     st.dictionaries(KEYS, st.dictionaries(st.text(), st.floats(allow_nan=False), min_size=1)),
 )
-def test_whatever_is_stored_comes_back(
+def test_all_stored_values_are_restored(
     lists: dict[Hashable, list[int]], maps: dict[Hashable, dict[str, float]]
 ) -> None:
     recent, shops = ListState[int]("recent"), MapState("by shop", key=str, of=float)
@@ -411,7 +411,7 @@ class Opaque:
         self.size = size
 
 
-def test_what_has_no_encoding_is_pickled_on_request() -> None:
+def test_values_without_an_encoding_are_pickled_on_request() -> None:
     model = ValueState("model", codec=Pickled[Opaque]())
     many = ListState("many", codec=Pickled[Opaque]())
     named = MapState("named", key=str, codec=Pickled[Opaque]())
@@ -447,6 +447,6 @@ def test_pickled_state_is_read_as_nothing_else_and_nothing_else_as_pickled() -> 
         (None, "pickle", "must be a Codec"),
     ],
 )
-def test_a_codec_stands_alone_and_is_one(of: Any, codec: Any, complaint: str) -> None:
+def test_a_codec_is_valid_and_excludes_a_type(of: Any, codec: Any, complaint: str) -> None:
     with pytest.raises(FlowDefinitionError, match=rf"state 'last': .*{complaint}"):
         ValueState[int]("last", of=of, codec=codec)

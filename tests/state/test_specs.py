@@ -1,4 +1,4 @@
-"""Declarations of state are values: checked when they are written down, found on the step that has them."""
+"""Declarations of state: checked at construction, and found among the attributes of a step."""
 
 from __future__ import annotations
 
@@ -38,11 +38,11 @@ class Count(Aggregate[object, int, int]):
 
 
 class Opaque:
-    """Has no encoding."""
+    """A class without an encoding."""
 
 
 @pytest.mark.parametrize("name", ["", " padded ", "two\nlines", "@timers"])
-def test_a_name_that_cannot_be_one_is_refused(name: str) -> None:
+def test_an_invalid_name_is_refused(name: str) -> None:
     with pytest.raises(FlowDefinitionError, match="cannot name a state"):
         ValueState[int](name)
 
@@ -86,7 +86,7 @@ def test_a_coroutine_function_cannot_reduce(fn: object) -> None:
         ReducingState("s", cast("Callable[[int, int], int]", fn))
 
 
-def test_what_is_no_function_cannot_reduce() -> None:
+def test_only_a_function_can_reduce() -> None:
     with pytest.raises(FlowDefinitionError, match="reducing function must be a function, not 5"):
         ReducingState[int]("s", cast("Callable[[int, int], int]", 5))
 
@@ -127,7 +127,7 @@ def test_a_time_to_live_is_a_timedelta_above_zero() -> None:
         ValueState("last", of=int, ttl=5)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
 
 
-def test_what_counts_for_a_time_to_live_is_one_of_two() -> None:
+def test_a_time_to_live_restarts_on_one_of_two_kinds_of_access() -> None:
     with pytest.raises(
         FlowDefinitionError, match=r"the ttl_on of state 'last' must be TtlOn\.UPDATE"
     ):

@@ -1,4 +1,4 @@
-"""What a handler that waits does to state takes effect at once, when it is committed, or not at all."""
+"""Updates of a handler that waits take effect together at the commit, or not at all."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ def transactions(backend: MemoryBackend) -> Transactions:
     return Transactions(backend, SPECS)
 
 
-def test_what_is_written_is_read_and_nobody_else_sees_it(
+def test_updates_are_visible_in_their_transaction_only(
     backend: MemoryBackend, transactions: Transactions
 ) -> None:
     transaction = transactions.open("a")
@@ -97,7 +97,7 @@ def test_transactions_of_several_keys_are_open_at_once(
     assert (backend.get("value", "a"), backend.get("value", "b")) == (1, 2)
 
 
-def test_there_is_no_current_key_behind_a_read_or_a_commit(
+def test_there_is_no_current_key_after_a_read_or_a_commit(
     backend: MemoryBackend, transactions: Transactions
 ) -> None:
     transaction = transactions.open("a")
@@ -122,7 +122,7 @@ def test_a_cell_that_was_kept_raises_after_the_commit(transactions: Transactions
     assert (error.value.operator, error.value.key) == ("score", "a")
 
 
-def test_whatever_is_called_on_a_cell_after_a_drop_raises(transactions: Transactions) -> None:
+def test_all_methods_of_a_cell_raise_after_a_drop(transactions: Transactions) -> None:
     transaction = transactions.open("a")
     value, many = transaction.cell(VALUE), transaction.cell(LIST)
     entries, reducing = transaction.cell(MAP), transaction.cell(REDUCING)
@@ -147,7 +147,7 @@ def test_whatever_is_called_on_a_cell_after_a_drop_raises(transactions: Transact
             call()
 
 
-def test_what_was_written_before_the_end_can_be_committed_after_it(
+def test_updates_before_the_end_can_be_committed_after_it(
     backend: MemoryBackend, transactions: Transactions
 ) -> None:
     transaction = transactions.open("a")
@@ -170,7 +170,7 @@ def test_a_dropped_transaction_cannot_be_committed(transactions: Transactions) -
         transaction.commit()
 
 
-def test_what_was_handed_out_is_a_copy_that_counts_once_it_is_written_back(
+def test_a_returned_value_is_a_copy_that_takes_effect_when_it_is_written_back(
     backend: MemoryBackend, transactions: Transactions
 ) -> None:
     first = transactions.open("a")
@@ -236,7 +236,7 @@ def test_a_removed_entry_that_is_put_again_is_the_last_one(
     assert list(dict(backend.get("map", "a") or {})) == ["y", "z", "w", "x"]  # type: ignore[call-overload]
 
 
-def test_a_state_that_was_emptied_takes_no_room(
+def test_an_emptied_state_takes_no_memory(
     backend: MemoryBackend, transactions: Transactions
 ) -> None:
     first = transactions.open("a")
@@ -265,7 +265,7 @@ def test_a_committed_key_is_among_the_changes(
     assert backend.capture(changes=True).keys == {"a"}
 
 
-def test_what_is_out_of_date_is_not_read_though_it_was_read_before(
+def test_an_expired_row_is_not_read_although_it_was_read_before(
     transactions: Transactions, watch: Watch
 ) -> None:
     first = transactions.open("a")
@@ -279,7 +279,7 @@ def test_what_is_out_of_date_is_not_read_though_it_was_read_before(
     assert (before, second.cell(TIMED).get()) == (1, None)
 
 
-def test_what_was_written_lives_on_from_the_commit(
+def test_the_time_to_live_of_an_update_starts_at_the_commit(
     backend: MemoryBackend, transactions: Transactions, watch: Watch
 ) -> None:
     transaction = transactions.open("a")
@@ -295,7 +295,7 @@ def test_what_was_written_lives_on_from_the_commit(
     assert backend.get("timed", "a") is None
 
 
-def test_what_was_added_to_does_not_go_out_of_date_before_the_commit(
+def test_an_updated_row_does_not_expire_before_the_commit(
     backend: MemoryBackend, transactions: Transactions, watch: Watch
 ) -> None:
     first = transactions.open("a")
@@ -332,7 +332,7 @@ def test_a_read_counts_for_a_time_to_live_although_its_transaction_is_dropped(
     assert backend.get("read", "a") == 1
 
 
-def test_an_error_of_a_reducing_function_leaves_what_was_written_before(
+def test_an_error_of_a_reducing_function_does_not_undo_earlier_updates(
     backend: MemoryBackend,
 ) -> None:
     ratio = ReducingState[float]("ratio", lambda a, b: a / b, of=float)

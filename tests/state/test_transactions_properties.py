@@ -1,4 +1,4 @@
-"""Whatever a transaction does and commits, a backend holds what it would if it had been done there directly."""
+"""A committed transaction has the effect of the same operations without a transaction."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ from aflow.state.specs import (
 from aflow.state.transactions import Transaction, Transactions
 from tests.state.transaction_states import TTL, Gathered, Watch, joined
 
-#: Some are equal.
+#: Keys, some of which are equal.
 KEYS = (1, True, "1", ("c",))
 
 
@@ -98,7 +98,7 @@ OPERATIONS: dict[str, list[Operation]] = {
 
 
 class Program:
-    """A backend, and what a step has declared."""
+    """A backend with the declarations of a step."""
 
     def __init__(self, choice: StateBackend, watch: Watch) -> None:
         self.specs = {None: declared(None), TTL: declared(TTL)}
@@ -118,7 +118,7 @@ class Program:
         self.chain = [taken] if taken.complete else [*self.chain, taken]
 
     def content(self) -> dict[str, Any]:
-        """Of each state and key; the entries of maps in their order."""
+        """Return the state of each key, with the entries of maps in their order."""
         found: dict[str, Any] = {}
         for spec in self.all_specs:
             for key in KEYS:
@@ -130,7 +130,7 @@ class Program:
 
 
 class Open:
-    """A transaction, and what was done in it: with what it gave then."""
+    """A transaction with its operations and their results."""
 
     def __init__(self, transaction: Transaction) -> None:
         self.transaction = transaction
@@ -138,7 +138,7 @@ class Open:
 
 
 class Run:
-    """What a step might do, by chance: with a backend in transactions, and with another one directly."""
+    """Random operations of a step, with transactions of one backend and directly on another one."""
 
     def __init__(self, choice: StateBackend, chance: Random) -> None:
         self.chance = chance
@@ -154,11 +154,11 @@ class Run:
             case 0:
                 self.tried.capture(changes=chance.random() < 0.8)
             case 1 if not self.open:
-                # While one is open, what is out of date is another matter than without transactions.
+                # Expiry differs from that without transactions while one is open.
                 self.watch.time += chance.choice([1, 600, 1000])
             case _:
                 self.use(chance.choice(KEYS))
-        # Whatever is open, nothing is there that was not committed.
+        # Open transactions have no effect.
         assert self.tried.content() == self.direct.content()
 
     def use(self, key: Any) -> None:
@@ -212,13 +212,13 @@ def check(choice: StateBackend, seed: int) -> None:
 
 @given(st.integers(0, 2**32))
 @settings(max_examples=25, deadline=None)
-def test_in_memory_transactions_do_what_their_operations_do(seed: int) -> None:
+def test_in_memory_transactions_have_the_effect_of_their_operations(seed: int) -> None:
     check(InMemory(), seed)
 
 
 @given(st.integers(0, 2**32))
 @settings(max_examples=10, deadline=None)
-def test_in_sqlite_transactions_do_what_their_operations_do(seed: int) -> None:
+def test_in_sqlite_transactions_have_the_effect_of_their_operations(seed: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         check(OnDisk(DiskEngine.SQLITE, Path(folder), resident=1), seed)
 
@@ -226,6 +226,6 @@ def test_in_sqlite_transactions_do_what_their_operations_do(seed: int) -> None:
 @pytest.mark.skipif(not rocksdb_installed(), reason="needs rocksdict")
 @given(st.integers(0, 2**32))
 @settings(max_examples=5, deadline=None)
-def test_in_rocksdb_transactions_do_what_their_operations_do(seed: int) -> None:
+def test_in_rocksdb_transactions_have_the_effect_of_their_operations(seed: int) -> None:
     with tempfile.TemporaryDirectory() as folder:
         check(OnDisk(DiskEngine.ROCKSDB, Path(folder), resident=1), seed)

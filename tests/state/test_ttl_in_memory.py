@@ -1,4 +1,4 @@
-"""State with a time to live is forgotten when its time has come, and costs only then."""
+"""State with a time to live is removed after it expires."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ MINUTE = timedelta(minutes=1)
 
 
 class Watch:
-    """A clock that goes when it is told to."""
+    """A clock that is set by the test."""
 
     def __init__(self) -> None:
         self.time = 1_000_000
@@ -52,7 +52,7 @@ def restored(keyed: Keyed, watch: Watch, spec: ValueState[Any]) -> MemoryBackend
     return backend
 
 
-def test_a_value_is_gone_when_its_time_has_passed(watch: Watch) -> None:
+def test_a_value_expires_after_its_time_to_live(watch: Watch) -> None:
     backend = MemoryBackend(key_codec(), watch)
     cell = backend.cell(ValueState("last", of=int, ttl=MINUTE))
     at(backend, "a")
@@ -65,7 +65,7 @@ def test_a_value_is_gone_when_its_time_has_passed(watch: Watch) -> None:
     assert backend.get("last", "a") is None
 
 
-def test_writing_counts_and_reading_does_not(watch: Watch) -> None:
+def test_writes_restart_the_time_to_live_and_reads_do_not(watch: Watch) -> None:
     backend = MemoryBackend(key_codec(), watch)
     cell = backend.cell(ValueState("last", of=int, ttl=MINUTE))
     at(backend, "a")
@@ -80,7 +80,7 @@ def test_writing_counts_and_reading_does_not(watch: Watch) -> None:
     assert cell.get() is None
 
 
-def test_reading_counts_if_it_is_to(watch: Watch) -> None:
+def test_reads_restart_the_time_to_live_if_declared(watch: Watch) -> None:
     backend = MemoryBackend(key_codec(), watch)
     cell = backend.cell(ValueState("last", of=int, ttl=MINUTE, ttl_on=TtlOn.READ))
     at(backend, "a")
@@ -94,7 +94,7 @@ def test_reading_counts_if_it_is_to(watch: Watch) -> None:
     assert cell.get() is None
 
 
-def test_what_is_out_of_date_is_not_added_to(watch: Watch) -> None:
+def test_an_expired_row_is_not_updated(watch: Watch) -> None:
     backend = MemoryBackend(key_codec(), watch)
     values = backend.cell(ListState("values", of=int, ttl=MINUTE))
     entries = backend.cell(MapState("entries", key=str, of=int, ttl=MINUTE))
@@ -110,7 +110,7 @@ def test_what_is_out_of_date_is_not_added_to(watch: Watch) -> None:
     assert entries.items() == [("y", 2)]
 
 
-def test_a_map_lives_and_goes_as_a_whole(watch: Watch) -> None:
+def test_a_map_expires_as_a_whole(watch: Watch) -> None:
     backend = MemoryBackend(key_codec(), watch)
     entries = backend.cell(MapState("entries", key=str, of=int, ttl=MINUTE))
     backend.key = "a"
@@ -124,7 +124,7 @@ def test_a_map_lives_and_goes_as_a_whole(watch: Watch) -> None:
     assert len(entries) == 0
 
 
-def test_touching_other_keys_forgets_what_is_out_of_date(watch: Watch) -> None:
+def test_touching_other_keys_removes_expired_rows(watch: Watch) -> None:
     backend = MemoryBackend(key_codec(), watch)
     spec = ValueState("last", of=int, ttl=MINUTE)
     cell = backend.cell(spec)
@@ -139,7 +139,7 @@ def test_touching_other_keys_forgets_what_is_out_of_date(watch: Watch) -> None:
     assert list(stored(backend).keyed.rows["last"]) == [("b", b"\x01"), ("c", b"\x01")]
 
 
-def test_what_was_forgotten_is_a_change(watch: Watch) -> None:
+def test_an_expired_row_is_a_change(watch: Watch) -> None:
     backend = MemoryBackend(key_codec(), watch)
     cell = backend.cell(ValueState("last", of=int, ttl=MINUTE))
     at(backend, "a")
@@ -153,7 +153,7 @@ def test_what_was_forgotten_is_a_change(watch: Watch) -> None:
     assert not any(list(rows) for rows in changes.rows.values())
 
 
-def test_a_clock_that_goes_back_makes_nothing_older(watch: Watch) -> None:
+def test_a_clock_that_is_set_back_does_not_change_the_order(watch: Watch) -> None:
     backend = MemoryBackend(key_codec(), watch)
     cell = backend.cell(ValueState("last", of=int, ttl=MINUTE))
     at(backend, "a")

@@ -1,4 +1,4 @@
-"""A clock, a lifetime and states that change in place: what tests of transactions have in common."""
+"""A clock, a time to live and states that change in place, for tests of transactions."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Watch:
 
 
 class Gathered(Aggregate[int, list[int], list[int]]):
-    """Its accumulator changes in place, and is what it gives."""
+    """An aggregate whose result is its accumulator, which it changes in place."""
 
     def create(self) -> list[int]:
         return []

@@ -23,8 +23,8 @@ from typing import Any, Final, TypeVar
 from aflow.model.time import Clock
 from aflow.state.disk.residents import Residents
 from aflow.state.disk.scratch import Scratch
-from aflow.state.disk.snapshot_loader import MANY, restored
-from aflow.state.disk.stored_rows import AllBuckets, Both, SomeBuckets, stored_rows
+from aflow.state.disk.snapshot_loader import MANY, loaded_entries
+from aflow.state.disk.stored_rows import AllBuckets, CombinedRows, SomeBuckets, stored_rows
 from aflow.state.keyed_entries import Keyed, KeyedRows, KeyGroupCodec, KeyRow
 from aflow.state.memory import MemoryBackend
 from aflow.state.specs import ValueState
@@ -69,7 +69,7 @@ class DiskBackend(MemoryBackend):
         self._residents.clear()
         self._scratch.clear()
         changed: set[Hashable] = set()
-        puts = restored(keyed, self.key_codec, self._tables, self._kinds, changed)
+        puts = loaded_entries(keyed, self.key_codec, self._tables, self._kinds, changed)
         while some := list(islice(puts, _AT_ONCE)):
             self._scratch.store.write(some)
         # The next capture holds them; it is complete if they are too many, or rows were stored as other types.
@@ -144,7 +144,7 @@ class DiskBackend(MemoryBackend):
         rows: dict[str, Iterable[KeyRow]] = {}
         for table in self._tables:
             for name, stored in stored_rows(table, buckets, self.key_codec.key).items():
-                rows[name] = Both(captured.rows[name], stored)
+                rows[name] = CombinedRows(captured.rows[name], stored)
         return KeyedRows(rows, changed, captured.described)
 
 

@@ -21,7 +21,7 @@ from aflow.state.timed_rows import decode_moment, encode_moment
 MANY: Final = 1 << 20
 
 
-def restored(
+def loaded_entries(
     keyed: Keyed, key_codec: KeyGroupCodec, tables: Tables, kinds: KeyKinds, changed: set[Hashable]
 ) -> Iterator[tuple[bytes, bytes]]:
     """Yield the entries for an empty database. Raises ``RestoreError`` as ``KeyedBackend.restore`` does.

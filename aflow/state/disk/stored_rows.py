@@ -16,8 +16,8 @@ from aflow.state.timed_rows import MOMENT_BYTES, decode_moment
 #: Number of buckets in one read.
 _AT_ONCE = 1024
 
-Cut = Callable[[bytes], bytes | None]
-"""Returns the part of a row that a snapshot has under one name; None if the row is expired."""
+RowPart = Callable[[bytes], bytes | None]
+"""Function for the part of a row that a snapshot has under one name; None if the row is expired."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,20 +58,20 @@ class StoredRows:
     buckets: AllBuckets | SomeBuckets
     state: int
     key_of: Callable[[bytes], Hashable]
-    cut: Cut | None = None
+    row_part: RowPart | None = None
 
     def __iter__(self) -> Iterator[KeyRow]:
-        state, key_of, cut = self.state, self.key_of, self.cut
+        state, key_of, row_part = self.state, self.key_of, self.row_part
         for held in self.buckets:
             data = part(held, state)
-            if data is not None and cut is not None:
-                data = cut(data)
+            if data is not None and row_part is not None:
+                data = row_part(data)
             if data is not None:
                 yield key_of(held[0] or b""), data
 
 
 @dataclass(frozen=True, slots=True)
-class Both:
+class CombinedRows:
     """The encoded rows of resident keys and the stored rows of others."""
 
     resident: Iterable[KeyRow]
@@ -90,20 +90,21 @@ def stored_rows(
     if table.timed is None:
         return {table.name: StoredRows(buckets, number, key_of)}
     now, ttl = table.timed.now(), table.timed.ttl
-    values, moments = alive(now, ttl, moments=False), alive(now, ttl, moments=True)
+    values = unexpired_part(now, ttl, moments=False)
+    moments = unexpired_part(now, ttl, moments=True)
     return {
         table.name: StoredRows(buckets, number, key_of, values),
         f"{TOUCHED}{table.name}": StoredRows(buckets, number, key_of, moments),
     }
 
 
-def alive(now: Timestamp, ttl: int, *, moments: bool) -> Cut:
+def unexpired_part(now: Timestamp, ttl: int, *, moments: bool) -> RowPart:
     """Return the function for the moments, or for the values, of rows that are not expired at ``now``."""
 
-    def cut(data: bytes) -> bytes | None:
+    def row_part(data: bytes) -> bytes | None:
         moment = data[:MOMENT_BYTES]
         if now - decode_moment(moment) >= ttl:
             return None
         return moment if moments else data[MOMENT_BYTES:]
 
-    return cut
+    return row_part

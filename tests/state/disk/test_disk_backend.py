@@ -1,4 +1,4 @@
-"""What a backend on disk does beyond what all backends do."""
+"""Behaviour of a backend on disk beyond that of all backends."""
 
 from __future__ import annotations
 
@@ -26,12 +26,12 @@ def on_disk(folder: Path, resident: int = 2) -> MemoryBackend:
     return make_backend(OnDisk(DiskEngine.SQLITE, folder, resident=resident), key_codec, Stopped())
 
 
-def test_what_changes_after_all_was_written_is_written_again(tmp_path: Path) -> None:
+def test_a_change_after_a_write_is_written_again(tmp_path: Path) -> None:
     backend = on_disk(tmp_path)
     table = backend.table(ValueState("last", of=int))
     backend.touch(["a", "b"])
     table["a"] = 1
-    backend.keys("last")  # writes what is resident
+    backend.keys("last")  # writes resident keys
 
     table["a"] = 2
 
@@ -40,8 +40,8 @@ def test_what_changes_after_all_was_written_is_written_again(tmp_path: Path) -> 
     backend.close()
 
 
-def test_changed_keys_are_not_noted_without_end(tmp_path: Path) -> None:
-    """A job that was restored, and takes no checkpoints, would fill its memory with them."""
+def test_the_number_of_noted_keys_is_bounded(tmp_path: Path) -> None:
+    """Otherwise they would fill the memory of a restored job without checkpoints."""
     backend = on_disk(tmp_path)
     backend.restore({})
 
@@ -51,9 +51,9 @@ def test_changed_keys_are_not_noted_without_end(tmp_path: Path) -> None:
     assert backend.capture(changes=True).keys is None
 
 
-def test_a_backend_removes_what_a_killed_program_has_left(tmp_path: Path) -> None:
+def test_a_backend_removes_folders_of_killed_programs(tmp_path: Path) -> None:
     killed = claimed_folder(tmp_path)
-    os.close(killed.lock)  # as the process that held it has ended
+    os.close(killed.lock)  # as at the end of the process that held it
     backend = on_disk(tmp_path)
     backend.table(ValueState("last", of=int))
 
@@ -72,7 +72,7 @@ def test_a_step_without_state_makes_no_folder(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_value_that_cannot_leave_memory_is_named(tmp_path: Path) -> None:
+def test_a_value_that_cannot_be_evicted_is_named(tmp_path: Path) -> None:
     backend = on_disk(tmp_path, resident=1)
     cell = backend.cell(ValueState[object]("last"))
     backend.touch(["a"])

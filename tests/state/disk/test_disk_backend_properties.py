@@ -1,4 +1,4 @@
-"""Whatever is done to it, a backend on disk holds what a dict would, and so does the one in memory."""
+"""Backends on disk and in memory are equivalent to a dict under random operations."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from aflow.state.memory import MemoryBackend
 from aflow.state.snapshot import OperatorSnapshot, replay
 from aflow.state.specs import ListState, MapState, TtlOn, ValueState
 
-#: Equal ones, and different ones with the same canonical encoding.
+#: Equal keys, and different ones with the same canonical encoding.
 KEYS = (1, True, 1.0, "1", b"1", ("1",), "a", "b", None, "", "c", "d")
 
 TTL = 1000
@@ -36,7 +36,7 @@ class Watch:
 
 
 class Program:
-    """A backend, and what a step has declared."""
+    """A backend with the declarations of a step."""
 
     def __init__(self, choice: InMemory | OnDisk, watch: Watch) -> None:
         self.value = ValueState("value", of=int)
@@ -126,7 +126,7 @@ class Disk(RuleBasedStateMachine):
 
     @rule(changes=st.booleans())
     def capture(self, changes: bool) -> None:
-        """What a capture holds is read later, so that it must stand still."""
+        """Capture the state; it is read later, so it must not change."""
         self.encode()
         self.waiting = self.disk.capture(changes=changes)
         self.memory.take(self.memory.capture(changes=changes).encoded())

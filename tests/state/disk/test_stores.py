@@ -1,4 +1,4 @@
-"""A database of a backend is an ordered mapping of bytes, with views that stand still."""
+"""Databases of backends: an ordered mapping of bytes, with immutable views."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     store.close()
 
 
-def test_what_was_put_is_got_and_what_was_deleted_is_not(store: Store) -> None:
+def test_entries_are_read_until_they_are_deleted(store: Store) -> None:
     store.write([(b"a", b"1"), (b"b", b""), (b"", b"3")])
     store.write([(b"a", b"4")], [b"b", b"never there"])
 
@@ -37,14 +37,14 @@ def test_what_was_put_is_got_and_what_was_deleted_is_not(store: Store) -> None:
     assert store.get([]) == []
 
 
-def test_more_keys_than_a_statement_takes_are_got(store: Store) -> None:
+def test_more_keys_than_the_limit_of_a_statement_are_read(store: Store) -> None:
     keys = [b"%06d" % number for number in range(3000)]
     store.write((key, key) for key in keys)
 
     assert store.get(keys) == keys
 
 
-def test_a_view_stands_still(store: Store) -> None:
+def test_a_view_does_not_change(store: Store) -> None:
     store.write([(b"a", b"1"), (b"b", b"2"), (b"c", b"3")])
 
     view = store.view()
