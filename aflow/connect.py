@@ -92,7 +92,7 @@ class Chunk(Generic[T_co]):
 
 
 class Reader(ABC, Generic[T_co]):
-    """Reads one split from a position onwards."""
+    """Reader of one split from a position onwards."""
 
     @abstractmethod
     async def read(self, limit: int) -> Chunk[T_co] | None:
@@ -168,7 +168,7 @@ class WriterContext:
 
 
 class Writer(ABC, Generic[T_contra]):
-    """Writes the records of one subtask.
+    """Writer of the records of one subtask.
 
     With checkpoints, ``prepare`` is called at each barrier, between two writes, and ``commit`` when the checkpoint is
     complete. With the defaults, records are flushed before the checkpoint counts, so none is lost; records written

@@ -188,7 +188,7 @@ class _BackendCheck:
         )
 
     def capturing(self) -> None:
-        """Changes hold what was touched and no more, and make up with what was before them all there is."""
+        """Changes hold exactly the touched keys; replayed on the preceding captures they restore all state."""
         step = self._step()
         step.write(list(range(_MANY)), 1)
         first = step.capture(changes=True).encoded()

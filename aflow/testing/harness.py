@@ -27,7 +27,7 @@ V = TypeVar("V")
 
 
 class OperatorHarness(StepHarness[Operator, U], Generic[T, U]):
-    """Drives one step, values of ``T`` in and ``U`` out, in one subtask and without an event loop.
+    """Drive one step, values of ``T`` in and ``U`` out, in one subtask and without an event loop.
 
     ``OperatorHarness.of(function)`` is for process functions; ``factory`` makes any other operator. ``key`` returns the
     key of a value, for keyed steps. The clock starts at ``start``. With a ``parallelism`` above 1 the step is subtask

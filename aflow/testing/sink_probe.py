@@ -27,7 +27,7 @@ Visible: TypeAlias = Callable[[S], Iterable[object] | Awaitable[Iterable[object]
 
 
 class SinkProbe(Generic[S]):
-    """Makes sinks and calls them with a time limit. Raises ``AssertionError`` for results that break the contract."""
+    """Make sinks and call them with a time limit. Raises ``AssertionError`` for results that break the contract."""
 
     def __init__(self, make: Callable[[], S], visible: Visible[S], patience: timedelta) -> None:
         self.make = make

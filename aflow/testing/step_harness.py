@@ -60,7 +60,7 @@ class Mode(Enum):
 
 
 class StepHarness(Generic[O, U]):
-    """Drives one step with results ``U`` in one subtask; the subclasses define its inputs.
+    """Drive one step with results ``U`` in one subtask; the subclasses define its inputs.
 
     ``factory`` makes the operator. The clock starts at ``start``. With a ``parallelism`` above 1 the step is subtask
     ``subtask`` of as many, owns its share of the ``key_groups``, and refuses keys of the others. Errors of the step are

@@ -25,7 +25,7 @@ from typing import Protocol
 
 
 class TimerOrder(Protocol):
-    """Ranks timers of one deadline: the lower rank fires first."""
+    """Ranking of timers of one deadline: the lower rank fires first."""
 
     def rank(self) -> float:
         """Return the rank of the timer that is being set."""

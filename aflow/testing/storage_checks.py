@@ -126,7 +126,7 @@ class _StorageCheck:
             await self._expect(storage, 2, wanted, "with links of some key groups")
 
     async def _writing_at_once(self) -> None:
-        """Parts that are written at the same time do not disturb each other."""
+        """Concurrent writes of parts are independent."""
         async with self._opened("at once") as storage:
             states = [_complete({}, str(subtask)) for subtask in range(8)]
             files = await asyncio.gather(
@@ -165,7 +165,7 @@ class _StorageCheck:
             await self._discard(storage, 3)  # one that was never completed
 
     async def _sweeping(self) -> None:
-        """Parts of manifests and of ``keep`` outlive ``sweep``."""
+        """``sweep`` keeps the parts of manifests and of ``keep``."""
         async with self._opened("sweeping") as storage:
             await self._checkpoint(storage, 1)
             base = await self._write(storage, 2, 0, _complete({0: {"a": "2"}}))

@@ -36,7 +36,7 @@ _SIDES: Final = ("left", "right")
 
 
 class TwoInputHarness(StepHarness[TwoInputOperator, U], Generic[L, R, U]):
-    """Drives one step that reads two streams: values of ``L`` and of ``R`` in, ``U`` out, without an event loop.
+    """Drive one step that reads two streams: values of ``L`` and of ``R`` in, ``U`` out, without an event loop.
 
     ``TwoInputHarness.of(function)`` is for process functions of two streams; ``factory`` makes any other operator.
     ``left_key`` and ``right_key`` return the key of a value, for inputs that are keyed. The two inputs are combined as

@@ -42,7 +42,7 @@ EVICTORS: Final[dict[str, Any]] = {
 
 
 def items_of(case: Case) -> list[Item]:
-    """Items at even moments; unless they are to be in the order of time, some of them out of order or late."""
+    """Items at even times; unless they are to be in the order of time, some of them out of order or late."""
     random = Random(7)
     jumbled = 0 if case.in_time else 30
     moments = [2 * at for at in range(60) if random.random() < 0.8]

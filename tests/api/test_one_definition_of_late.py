@@ -21,7 +21,7 @@ Step: TypeAlias = Callable[
 
 
 class NoSplits(ScriptedSource[Record]):
-    """Holds no event time back: another input would decide by chance what is late."""
+    """A source without splits: it does not hold event time back, so lateness does not depend on the other input."""
 
     async def splits(self) -> Sequence[Split]:
         return []

@@ -195,7 +195,7 @@ def test_sessions_with_a_gap_of_their_own_wait_as_long_as_each_record_says() -> 
 
 
 class Report(af.WindowFunction[None, int, str]):
-    """Counts the windows of its key, and sends small ones aside."""
+    """Count the windows of a key, and send small ones to a side output."""
 
     windows = af.ValueState("windows", of=int)
     small = af.Tag[int]("small")

@@ -135,7 +135,7 @@ async def test_a_transactional_sink_without_fault_passes() -> None:
 
 
 class Heap(Sink[str]):
-    """Shows what was written when it is flushed, and what was not flushed never."""
+    """Show records only after ``flush``."""
 
     def __init__(self, delivery: Delivery, *, prepares: bool = True) -> None:
         self.delivery = delivery

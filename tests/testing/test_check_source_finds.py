@@ -349,7 +349,7 @@ async def test_a_check_of_a_reader_that_never_waits_can_be_cancelled() -> None:
 
 
 class Fetched(Source[bytes]):
-    """Reads a line from a server for each split."""
+    """Read a line from a server for each split."""
 
     def __init__(self, port: int) -> None:
         self._port = port

@@ -65,7 +65,7 @@ async def test_result_sink() -> None:
 
 @pytest.fixture
 def fresh(tmp_path: Path) -> Callable[[], Path]:
-    """Makes folders that are not there yet."""
+    """Return a factory of paths that do not exist."""
     numbers = count()
     return lambda: tmp_path / f"run{next(numbers)}"
 

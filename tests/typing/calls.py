@@ -127,7 +127,7 @@ def limits_and_caches_know_the_values(orders: af.Stream[Order]) -> None:
 
 
 class Totals(af.AsyncKeyedProcess[str, Order, tuple[str, int]]):
-    """Counts the orders of a city, after a look at its weather."""
+    """Count the orders of a city after a lookup of its weather."""
 
     seen = af.ValueState("seen", of=int)
     http = af.Resource(Session)
