@@ -174,7 +174,7 @@ async def test_a_failed_backfill_leaves_no_file_and_keeps_existing_ones(
     assert {one.suffix for one in folder.iterdir()} == {".parquet", ".manifest"}
 
 
-def into(
+def target(
     folder: Path, session: SparkSession, *, schema: str = "n long", row_group: int = 100
 ) -> FileTarget:
     owner = "sink 'n'"
@@ -197,7 +197,7 @@ def test_files_of_an_attempt_have_unique_names_and_the_records_of_their_exit(
 ) -> None:
     found: list[dict[int, str]] = []
     for _ in range(2):
-        with ResultFiles({3: into(tmp_path, spark), 5: into(tmp_path, spark)}, 7) as files:
+        with ResultFiles({3: target(tmp_path, spark), 5: target(tmp_path, spark)}, 7) as files:
             assert 3 in files
             assert 4 not in files
             files.write(3, numbered(1, 2))
@@ -216,7 +216,7 @@ def test_a_failed_attempt_removes_its_files_and_one_after_the_end_finds_no_folde
     spark: SparkSession, tmp_path: Path
 ) -> None:
     def fail() -> None:
-        with ResultFiles({3: into(tmp_path, spark, row_group=2)}, 7) as files:
+        with ResultFiles({3: target(tmp_path, spark, row_group=2)}, 7) as files:
             files.write(3, numbered(1, 2, 3))
             assert len(list(tmp_path.iterdir())) == 1
             raise ZeroDivisionError
@@ -230,7 +230,7 @@ def test_a_failed_attempt_removes_its_files_and_one_after_the_end_finds_no_folde
         pytest.raises(
             ConnectorError, match=r"sink 'n': executor \S+ cannot write .*gone.* see alike"
         ),
-        ResultFiles({3: into(gone, spark)}, 7) as files,
+        ResultFiles({3: target(gone, spark)}, 7) as files,
     ):
         files.write(3, numbered(*range(100)))
     assert not gone.exists()
@@ -238,7 +238,7 @@ def test_a_failed_attempt_removes_its_files_and_one_after_the_end_finds_no_folde
 
 @pytest.mark.slow
 def test_row_groups_have_the_size_that_the_sink_says(spark: SparkSession, tmp_path: Path) -> None:
-    with ResultFiles({3: into(tmp_path, spark, row_group=300)}, 7) as files:
+    with ResultFiles({3: target(tmp_path, spark, row_group=300)}, 7) as files:
         for number in range(0, 1_000, 250):
             files.write(3, numbered(*range(number, number + 250)))
         name = files.finish()[3]
@@ -250,7 +250,7 @@ def test_row_groups_have_the_size_that_the_sink_says(spark: SparkSession, tmp_pa
 @pytest.mark.slow
 def test_large_records_do_not_wait_until_they_are_many(spark: SparkSession, tmp_path: Path) -> None:
     large = "x" * 2**20
-    with ResultFiles({3: into(tmp_path, spark, schema="n string", row_group=10_000)}, 7) as files:
+    with ResultFiles({3: target(tmp_path, spark, schema="n string", row_group=10_000)}, 7) as files:
         files.write(3, numbered(*(large for _ in range(200))))
         name = files.finish()[3]
 

@@ -68,7 +68,7 @@ class TableDestination(Destination):
 class FilesDestination(Destination):
     """Destination to which executors write files while they compute the records."""
 
-    into: FileTarget
+    target: FileTarget
 
     @abstractmethod
     def begin(self) -> None:

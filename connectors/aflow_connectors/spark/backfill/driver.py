@@ -64,9 +64,9 @@ class Backfill:
         init=False, default_factory=dict[str, Sequence[Committable]]
     )
     #: Held while results or the savepoint are written; a cancelled backfill may no longer wait for the writing thread.
-    _writing: Lock = field(init=False, default_factory=Lock)
+    _write_lock: Lock = field(init=False, default_factory=Lock)
     #: Set when the caller no longer waits: no savepoint is written after that.
-    _given_up: bool = field(init=False, default=False)
+    _cancelled: bool = field(init=False, default=False)
 
     def description(self, fragment: Fragment) -> str:
         """Return a description of the fragments that run with ``fragment``, for messages."""
@@ -76,7 +76,7 @@ class Backfill:
 
     def begin(self) -> None:
         """Create the folders in which executors write results and state."""
-        with self._turn():
+        with self._exclusively():
             self.staging.begin()
             for destination in self._destinations():
                 if isinstance(destination, FilesDestination):
@@ -95,7 +95,7 @@ class Backfill:
         destination = self.sinks[sink]
         if destination is None:
             return
-        with self._turn():
+        with self._exclusively():
             match destination:
                 case FilesDestination():
                     self._prepared[sink] = destination.take(self._files_of(sink))
@@ -106,7 +106,7 @@ class Backfill:
     def save(self) -> None:
         """Write the savepoint if one was requested, and make prepared output visible."""
         began = time.monotonic()
-        with self._turn():
+        with self._exclusively():
             if self.savepoint is not None and self.until is not None:
                 write_savepoint(
                     self.savepoint,
@@ -136,30 +136,30 @@ class Backfill:
 
     def end(self) -> None:
         """Remove temporary data: prepared output that is not visible, and the staging folder."""
-        self._given_up = True
+        self._cancelled = True
         # If a thread still writes, its prepared output is kept: it is invisible, and the next run removes it.
-        if self._writing.acquire(timeout=_PATIENCE):
+        if self._write_lock.acquire(timeout=_PATIENCE):
             try:
                 for destination in self._destinations():
                     destination.drop()
             finally:
-                self._writing.release()
+                self._write_lock.release()
         self.staging.end()
 
     @contextmanager
-    def _turn(self) -> Generator[None]:
-        with self._writing:
-            self._check_wanted()
+    def _exclusively(self) -> Generator[None]:
+        with self._write_lock:
+            self._check_not_cancelled()
             yield
 
-    def _check_wanted(self) -> None:
-        if self._given_up:
+    def _check_not_cancelled(self) -> None:
+        if self._cancelled:
             raise ConnectorError(f"the backfill of flow {self.plan.flow!r} was cancelled")
 
     def _parts(self) -> Iterator[StatePart]:
         yield from self.staging.parts()
         # The savepoint gets its name right after the last part.
-        self._check_wanted()
+        self._check_not_cancelled()
 
     def _write_table(self, sink: str, destination: TableDestination) -> Sequence[Committable]:
         table = self._table(sink, destination)
@@ -168,7 +168,7 @@ class Backfill:
 
     def _table(self, sink: str, destination: TableDestination) -> DataFrame | None:
         """Return the records of a sink in columns; None if there are no records and no columns are declared."""
-        rows = self.staging.rows_of_exits(self._into(sink))
+        rows = self.staging.rows_of_exits(self._exits_into(sink))
         schema = destination.columns() or _first_columns(rows, sink)
         if schema is None:
             return None
@@ -190,7 +190,7 @@ class Backfill:
                 records_in, records_out = summed.get((fragment.index, node.name), (0, 0))
                 yield StepDone(fragment.index, node.name, records_in, records_out)
 
-    def _into(self, sink: str) -> list[tuple[Fragment, Exit]]:
+    def _exits_into(self, sink: str) -> list[tuple[Fragment, Exit]]:
         return [
             (one, exit)
             for one in self.plan.fragments
@@ -209,7 +209,7 @@ class Backfill:
         return [name for one in counts for exit, name in one.files.items() if exit in numbers]
 
     def _numbers_of(self, sink: str) -> set[int]:
-        return {exit.number for _, exit in self._into(sink)}
+        return {exit.number for _, exit in self._exits_into(sink)}
 
     def _record_time(self, description: str, began: float) -> None:
         self.seconds[description] = time.monotonic() - began

@@ -51,14 +51,14 @@ class FileTarget:
 class ResultFiles:
     """Files of one attempt at partition ``number``, by exit; a context manager."""
 
-    def __init__(self, into: Mapping[int, FileTarget], number: int) -> None:
-        self._into = into
+    def __init__(self, targets: Mapping[int, FileTarget], number: int) -> None:
+        self._targets = targets
         self._number = number
         self._open: dict[int, _File] = {}
 
     def __contains__(self, exit: int) -> bool:
         """Return True if records of ``exit`` are written here."""
-        return exit in self._into
+        return exit in self._targets
 
     def __enter__(self) -> ResultFiles:
         return self
@@ -76,7 +76,7 @@ class ResultFiles:
         """Write records. Raises ``ConnectorError`` for records that do not fit, and files that cannot be written."""
         if exit not in self._open:
             name = f"part-{exit:02}-{self._number:05}-{uuid4().hex}.parquet"
-            self._open[exit] = _File(self._into[exit], name)
+            self._open[exit] = _File(self._targets[exit], name)
         self._open[exit].write(records)
 
     def finish(self) -> dict[int, str]:
@@ -87,22 +87,22 @@ class ResultFiles:
 
 
 class _File:
-    def __init__(self, into: FileTarget, name: str) -> None:
-        self._into = into
+    def __init__(self, target: FileTarget, name: str) -> None:
+        self._target = target
         self._name = name
-        self._path = Path(into.folder) / name
+        self._path = Path(target.folder) / name
         #: Batches of the next row group.
         self._batches: list[Any] = []
         self._rows = self._bytes = 0
-        self._at_once = min(_FIRST, into.row_group)
+        self._at_once = min(_FIRST, target.row_group)
         self._writer: Any = None
 
     def write(self, records: Sequence[Any]) -> None:
         begin = 0
         while begin < len(records):
-            some = records[begin : begin + min(self._at_once, self._into.row_group - self._rows)]
+            some = records[begin : begin + min(self._at_once, self._target.row_group - self._rows)]
             begin += len(some)
-            self._add(self._into.columns.batch(some))
+            self._add(self._target.columns.batch(some))
 
     def _add(self, batch: Any) -> None:
         self._batches.append(batch)
@@ -110,7 +110,7 @@ class _File:
         self._bytes += batch.nbytes
         # About an eighth of a row group of this size.
         self._at_once = max(1, min(_AT_ONCE, _BYTES // 8 * self._rows // max(self._bytes, 1)))
-        if self._rows >= self._into.row_group or self._bytes >= _BYTES:
+        if self._rows >= self._target.row_group or self._bytes >= _BYTES:
             self._write_group()
 
     def finish(self) -> str:
@@ -144,7 +144,7 @@ class _File:
             lost = isinstance(exc, OSError) and exc.errno == errno.ENOENT
             hint = "; the folder must be one that driver and executors see alike" if lost else ""
             raise ConnectorError(
-                f"{self._into.owner}: executor {socket.gethostname()} cannot write {self._path}: {exc}{hint}"
+                f"{self._target.owner}: executor {socket.gethostname()} cannot write {self._path}: {exc}{hint}"
             ) from exc
 
 

@@ -96,11 +96,10 @@ class _Execution:
     """One fragment over one partition."""
 
     def __init__(self, task: FragmentTask, number: int, digest: str) -> None:
-        self._orders = task
+        self._task = task
         self._number = number
         self._digest = digest
         self._keyed = task.fragment.keyed
-        self._inputs = len(task.fragment.head.inputs)
         self._encoders = {
             exit.number: ExitEncoder(exit, key_groups=task.key_groups, readers=task.subtasks)
             for exit in task.fragment.exits
@@ -113,12 +112,14 @@ class _Execution:
     def blocks(self, batches: Iterator[Any], upstream_reports: list[Any]) -> Iterator[InputRows]:
         """Yield the rows of the partition; append the reports of upstream fragments to ``upstream_reports``."""
         if self._keyed:
-            return self._arrived(batches, upstream_reports)
-        source = self._orders.source
+            return self._exchanged_rows(batches, upstream_reports)
+        source = self._task.source
         return (source.records(batch) for batch in batches if source and batch.num_rows)
 
-    def _arrived(self, batches: Iterator[Any], upstream_reports: list[Any]) -> Iterator[InputRows]:
-        merging = BlockMerger()
+    def _exchanged_rows(
+        self, batches: Iterator[Any], upstream_reports: list[Any]
+    ) -> Iterator[InputRows]:
+        merger = BlockMerger()
         for batch in batches:
             reports = _reports_in(batch.column("exit"))
             if reports:
@@ -132,8 +133,8 @@ class _Execution:
             for time, number, place, payload in zip(*columns, strict=True):
                 data = memoryview(payload.as_buffer())
                 record_block = decode_block(data, time.as_py())
-                yield from merging.add(time.as_py(), number.as_py(), place.as_py(), record_block)
-        yield from merging.end()
+                yield from merger.add(time.as_py(), number.as_py(), place.as_py(), record_block)
+        yield from merger.end()
 
     def _check_part(self, parts: Any) -> None:
         for part in (parts[0].as_py(), parts[-1].as_py()):
@@ -145,7 +146,7 @@ class _Execution:
 
     async def work(self, inbox: BridgeInput[InputRows], outbox: BridgeOutput[ExitBatch]) -> None:
         """Run the fragment on the loop of the worker."""
-        task = self._orders
+        task = self._task
         partition = Partition(
             subtask=self._number if self._keyed else 0,
             subtasks=task.subtasks if self._keyed else 1,
@@ -174,27 +175,27 @@ class _Execution:
 
     def state_rows(self, files: dict[int, str]) -> Iterator[Any]:
         """Yield the state and the counts of the partition as rows; ``files`` are the files that it wrote."""
-        state_rows = self._result
-        if state_rows is None:
+        result = self._result
+        if result is None:
             raise ConnectorError(f"partition {self._number} has ended without an end")
         state = ""
-        if self._keyed and self._orders.until is not None:
-            chunks = encoded_part(state_rows.state)
-            if self._orders.state is not None:
-                state = write_state(self._orders.state, self._number, chunks)
+        if self._keyed and self._task.until is not None:
+            chunks = encoded_part(result.state)
+            if self._task.state is not None:
+                state = write_state(self._task.state, self._number, chunks)
             else:
                 for piece, chunk in enumerate(chunks):
                     yield _rows([STATE], [self._number], [0], [piece], [0], [chunk])
         counts = StepCounts(
-            fragment=self._orders.fragment.index,
+            fragment=self._task.fragment.index,
             subtask=self._number,
-            steps=dict(state_rows.steps),
-            exits=dict(state_rows.exits),
-            left_out=state_rows.left_out,
+            steps=dict(result.steps),
+            exits=dict(result.exits),
+            left_out=result.left_out,
             files=files,
             state=state,
         )
-        to = self._number % self._orders.subtasks
+        to = self._number % self._task.subtasks
         yield _rows([REPORT], [to], [0], [MIN_TIMESTAMP], [0], [msgspec.json.encode(counts)])
 
 
@@ -250,7 +251,9 @@ def fragment_function(
         until=until,
         source=source,
         files={
-            exit: into for exit, name in exit_list.items() if (into := files.get(name)) is not None
+            exit: target
+            for exit, name in exit_list.items()
+            if (target := files.get(name)) is not None
         },
         dropped=frozenset(
             exit for exit, name in exit_list.items() if name in files and files[name] is None

@@ -170,7 +170,7 @@ class HistoryFolderFiles(_HistoryFolder, FilesDestination):
 
     def __init__(self, target: SparkSink[Any], sink: str, rows: RowsOut) -> None:
         super().__init__(target, sink)
-        self.into = FileTarget(
+        self.target = FileTarget(
             owner=f"sink {sink!r}",
             folder=str(self._hidden),
             columns=rows,

@@ -146,7 +146,7 @@ def check_session(session: SparkSession) -> None:
 def _by_no_rows(destinations: Mapping[str, AnyDestination | None]) -> dict[str, FileTarget | None]:
     """Return the sinks whose records are not rows: file targets of executors, or None for dropped records."""
     return {
-        name: None if one is None else one.into
+        name: None if one is None else one.target
         for name, one in destinations.items()
         if not isinstance(one, TableDestination)
     }
