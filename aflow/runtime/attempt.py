@@ -19,6 +19,7 @@ from aflow.machines.mail_order import Lane
 from aflow.model.elements import CheckpointKind
 from aflow.runtime.calls.reports import Reports
 from aflow.runtime.calls.resources import OpenResources
+from aflow.runtime.cancellation import JobTaskGroup
 from aflow.runtime.checkpoints.coordinator import CheckpointCoordinator, CoordinatorOptions
 from aflow.runtime.checkpoints.inflight import InFlightCodec
 from aflow.runtime.checkpoints.restoration import Restoration
@@ -154,7 +155,7 @@ class Attempt:
         return max(await using.storage.next_id(), before + 1)
 
     async def _run_tasks(self, on_started: Callable[[], None], resources: OpenResources) -> None:
-        async with asyncio.TaskGroup() as group:
+        async with JobTaskGroup() as group:
             beside = [
                 group.create_task(one.keep_discovering()) for one in self.built.sources.values()
             ]
@@ -177,6 +178,7 @@ class Attempt:
             _check_ended(tasks)
             if self.coordinator is not None:
                 await self.coordinator.finish()
+            group.end()
             for one in beside:
                 one.cancel()
 

@@ -16,7 +16,7 @@ from typing import Any, Final, TypeAlias
 from aflow.connect import BadRecord, Chunk, Reader, Source, Split
 from aflow.errors import SourceError
 from aflow.machines.batch_size import BatchSize
-from aflow.runtime.cancellation import end_if_asked, user_code
+from aflow.runtime.cancellation import JobTaskGroup, end_if_asked, user_code
 from aflow.runtime.failures import closing_async
 from aflow.runtime.loop_budget import LoopBudget
 from aflow.runtime.splits import Assigned, SplitPosition, SplitQueue
@@ -181,7 +181,7 @@ class Fetcher:
     async def _fetch(self) -> None:
         """Read as many splits at a time as the source allows."""
         slots = asyncio.Semaphore(self.source.concurrency or _UNBOUNDED)
-        async with asyncio.TaskGroup() as group:
+        async with JobTaskGroup() as group:
             await slots.acquire()
             while (assigned := await self._next_split()) is not None:
                 split = assigned.split

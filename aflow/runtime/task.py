@@ -28,7 +28,7 @@ from aflow.operators.base import Operator, StateSize
 from aflow.operators.calls.operator import AsyncOperator
 from aflow.operators.sink import SinkOperator
 from aflow.runtime.calls.slots import Room
-from aflow.runtime.cancellation import end_if_asked, user_code
+from aflow.runtime.cancellation import JobTaskGroup, end_if_asked, user_code
 from aflow.runtime.checkpoints.chains import SubtaskChains
 from aflow.runtime.checkpoints.subtask_checkpointer import SubtaskCheckpointer
 from aflow.runtime.failures import closing, closing_async
@@ -188,11 +188,12 @@ class StreamTask:
             self.stopped_at = self._clock.steady()
 
     async def _process_all(self) -> None:
-        async with asyncio.TaskGroup() as group:
+        async with JobTaskGroup() as group:
             writing = [group.create_task(_write(sink, self.loop)) for sink in self.chain.sinks]
             self.input.start(group)
             async with closing_async([self._end_calls]):
                 await self.loop.run(self._step, self._on_backpressure)
+            group.end()
             for task in writing:
                 task.cancel()
         await self._finish()

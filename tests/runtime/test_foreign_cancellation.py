@@ -217,3 +217,67 @@ async def test_a_stop_while_the_job_opens_takes_effect_later() -> None:
             await job.wait()
 
     assert not job.running
+
+
+async def fail_later() -> None:
+    await asyncio.sleep(1)
+    raise ValueError
+
+
+async def catch_a_failed_group(value: int) -> None:
+    """Fail in a task group and catch that. Before Python 3.13, ``Task.cancelling()`` then remains 1."""
+    with suppress(BaseExceptionGroup):
+        async with asyncio.TaskGroup() as group:
+            group.create_task(fail_later())
+
+
+@virtual_time
+async def test_a_task_group_that_fails_and_is_caught_in_a_callback_is_no_cancellation() -> None:
+    seen: list[int] = []
+
+    async def callback(value: int) -> None:
+        await catch_a_failed_group(value)
+        seen.append(value)
+
+    flow = af.Flow("groups")
+    flow.source([1, 2]).to(af.CallbackSink(callback))
+    async with asyncio.timeout(60):
+        await flow.run()
+
+    assert seen == [1, 2]
+
+
+@virtual_time
+async def test_a_task_group_that_fails_and_is_caught_in_a_source_is_no_cancellation() -> None:
+    async def numbers() -> AsyncIterator[int]:
+        for number in (1, 2):
+            await catch_a_failed_group(number)
+            yield number
+
+    flow, sink = af.Flow("groups"), af.CollectSink[int]()
+    flow.source(numbers()).to(sink)
+    async with asyncio.timeout(60):
+        await flow.run()
+
+    assert sink.values == [1, 2]
+
+
+@virtual_time
+async def test_a_job_is_cancelled_while_a_callback_has_caught_a_failed_task_group() -> None:
+    closed: list[bool] = []
+
+    async def callback(value: int) -> None:
+        await catch_a_failed_group(value)
+        try:
+            await asyncio.sleep(3600)
+        except asyncio.CancelledError:
+            closed.append(True)
+            raise
+
+    flow = af.Flow("groups")
+    flow.source([1, 2]).to(af.CallbackSink(callback))
+    async with asyncio.timeout(60), flow.start() as job:
+        await asyncio.sleep(2)
+        await job.cancel()
+
+    assert closed == [True]
