@@ -97,7 +97,8 @@ class Channel:
 
     def overtake(self, checkpoint: int) -> tuple[Barrier, list[Element]] | None:
         """Remove the barrier of ``checkpoint`` from the queue, and return it with the elements that it has overtaken.
-        ⏎ Those remain in the queue. Returns None if the barrier is not here.
+
+        Those remain in the queue. Returns None if the barrier is not here.
         """
         for place, element in enumerate(self._elements):
             if type(element) is Barrier and element.id == checkpoint:

@@ -179,8 +179,9 @@ def _split_by_key(
     batch: Batch[Any], keys: Sequence[Hashable], owners: Mapping[Hashable, int], count: int
 ) -> list[Batch[Any]]:
     """Distribute the records of ``batch`` to ``count`` readers, in order. Raises ``KeyError`` for a key without owner.
-    ⏎ Hot path (benchmark ``exchange``). One loop that appends to all columns is the fastest of the variants that
-    ``python -m bench shapes`` compares, for two readers and for seven.
+
+    Hot path (benchmark ``exchange``). One loop that appends to all columns is the fastest of the variants that ``python
+    -m bench shapes`` compares, for two readers and for seven.
     """
     times = batch.timestamps
     if times is None:

@@ -12,7 +12,8 @@ from aflow.errors import AflowError
 
 def first_cause(error: BaseException) -> BaseException:
     """Return the failure to report: the first error of aflow's own in the group, else the first of all.
-    ⏎ Further failures are named in a note, since they are usually consequences of the first.
+
+    Further failures are named in a note, since they are usually consequences of the first.
     """
     leaves = _leaves(error)
     chosen = next((leaf for leaf in leaves if isinstance(leaf, AflowError)), leaves[0])
@@ -26,7 +27,8 @@ def first_cause(error: BaseException) -> BaseException:
 @contextmanager
 def closing(closers: Iterable[Callable[[], None]]) -> Generator[None]:
     """Call every closer after the block, even if one of them fails.
-    ⏎ The failure of the block has precedence: those of closing become notes of it. Without one, the first is raised.
+
+    The failure of the block has precedence: those of closing become notes of it. Without one, the first is raised.
     """
     try:
         yield
@@ -69,7 +71,8 @@ async def _close_async(closers: Iterable[Callable[[], Awaitable[None]]]) -> list
 
 async def _pending_cancellation() -> list[BaseException]:
     """Return the cancellation that is about to reach this task, if any, so that it does not reach the first closer.
-    ⏎ A task group that fails while its parent is being cancelled cancels it again on exit (since Python 3.13).
+
+    A task group that fails while its parent is being cancelled cancels it again on exit (since Python 3.13).
     """
     try:
         await asyncio.sleep(0)

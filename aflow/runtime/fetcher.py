@@ -240,8 +240,10 @@ class Fetcher:
         return True
 
     async def _skip(self, split: str, reader: Reader[Any], records: int) -> None:
-        """Skip records that were processed before. Raises ``SourceError`` if the split has fewer of them now. ⏎ Chunks
-        need not be the same as in the first run. Records rejected among them were not emitted then, so they are now.
+        """Skip records that were processed before. Raises ``SourceError`` if the split has fewer of them now.
+
+        Chunks need not be the same as in the first run. Records rejected among them were not emitted then, so they are
+        now.
         """
         rejected: list[BadRecord] = []
         while (chunk := await reader.read(max(records, 1))) is not None:
@@ -306,7 +308,8 @@ def _queue_weight(chunk: Chunk[Any]) -> int:
 
 def _divide(chunk: Chunk[Any], at: int) -> tuple[Chunk[Any], Chunk[Any]]:
     """Return the first ``at`` values, and the others with the rejected records.
-    ⏎ So rejected records are emitted with the position of the chunk: a checkpoint between the parts has neither.
+
+    So rejected records are emitted with the position of the chunk: a checkpoint between the parts has neither.
     """
     times = chunk.timestamps
     return Chunk(

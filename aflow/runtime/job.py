@@ -226,7 +226,8 @@ class Job:
 
     def metrics(self) -> JobMetrics:
         """Return the counters and the present activity of the job; valid after its end, too.
-        ⏎ Counters of steps and tasks start from zero at each restart.
+
+        Counters of steps and tasks start from zero at each restart.
         """
         now = self._options.clock.now()
         steps: dict[str, StepMetrics] = {

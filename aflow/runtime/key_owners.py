@@ -27,7 +27,8 @@ class KeyOwners:
 
     def learn(self, batch: Batch[Any], keys: Sequence[Hashable]) -> None:
         """Find the owners of ``keys``. All others are forgotten once there are many, which limits the memory.
-        ⏎ Raises ``OperatorError`` for an invalid key.
+
+        Raises ``OperatorError`` for an invalid key.
         """
         if len(self.known) >= _MOST:
             self.known.clear()

@@ -21,10 +21,12 @@ _MAX_CHECKS: Final = 256
 
 
 class WorkerActivity:
-    """Tells if worker threads have work for the job. ⏎ CPython gives its lock to a thread that has waited 5 ms for it,
-    and a thread that was woken in vain starts to wait anew. A busy job releases the lock once per budget, that is every
-    2 ms and only for a moment, in which no thread wakes up fast enough: without help a worker gets the lock once in
-    seconds, and a checkpoint takes as long as the job.
+    """The work that worker threads do for the job at the moment.
+
+    CPython gives its lock to a thread that has waited 5 ms for it, and a thread that was woken in vain starts to wait
+    anew. A busy job releases the lock once per budget, that is every 2 ms and only for a moment, in which no thread
+    wakes up fast enough: without help a worker gets the lock once in seconds, and a checkpoint takes as long as the
+    job.
     """
 
     def __init__(self) -> None:

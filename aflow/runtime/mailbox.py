@@ -28,8 +28,10 @@ class Mailbox:
         self._wake = wake
 
     def post(self, mail: Mail, lane: Lane = Lane.NORMAL) -> None:
-        """Let the task run ``mail``. ⏎ Raises ``MailboxClosed`` when the task takes no more mails. A mail that another
-        thread posts while the task is being closed may be dropped instead, since that thread cannot know.
+        """Let the task run ``mail``.
+
+        Raises ``MailboxClosed`` when the task takes no more mails. A mail that another thread posts while the task is
+        being closed may be dropped instead, since that thread cannot know.
         """
         # Hot path of asynchronous steps (benchmark `async`).
         if threading.get_ident() == self._thread:

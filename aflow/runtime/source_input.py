@@ -30,7 +30,7 @@ class SourceInput:
         self._fetcher = fetcher
         self._steady = clock.steady
         self._head = head
-        #: The operators of the chain, which are told the split of the batches.
+        #: The operators of the chain, which get the split of the batches.
         self._operators = operators
         #: Position after the last whole chunk of each open split that the operators got.
         self.positions: dict[str, Position | None] = {}
@@ -38,7 +38,7 @@ class SourceInput:
         self._partly_read: dict[str, int] = {}
         #: Splits that were read to their end.
         self._ended: set[str] = set()
-        #: Restored splits that were partly read; the operators were told of them already.
+        #: Restored splits that were partly read; the operators know them already.
         self._announced: set[str] = set()
         #: The split of the last chunk.
         self._current: str | None = None
@@ -65,7 +65,8 @@ class SourceInput:
 
     def restore(self, begun: Iterable[Assigned], ended: Iterable[str]) -> None:
         """Continue from a checkpoint: tell the operators of all started splits, before anything is read.
-        ⏎ Otherwise a split that starts later than the others would find their watermark.
+
+        Otherwise a split that starts later than the others would find their watermark.
         """
         self._ended.update(ended)
         for assigned in begun:
@@ -83,7 +84,8 @@ class SourceInput:
         return self._fetcher.has_no_split
 
     def announce_status(self) -> None:
-        """Emit, before any task runs, the status of a subtask without a split: the end of event time, or idleness. ⏎
+        """Emit, before any task runs, the status of a subtask without a split: the end of event time, or idleness.
+
         Otherwise readers would wait for the watermark of this subtask until its task has run, and the order in which
         tasks run would decide which records of the other subtasks are late.
         """

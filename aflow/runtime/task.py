@@ -132,8 +132,10 @@ class StreamTask:
         self._leave_alignment()
 
     def announce_status(self) -> None:
-        """Emit the status of the input before any task runs; to be called once all tasks are built. ⏎ If the chain
-        holds restored records, this is postponed until the task is initialized, so that it cannot overtake them.
+        """Emit the status of the input before any task runs; to be called once all tasks are built.
+
+        If the chain holds restored records, this is postponed until the task is initialized, so that it cannot overtake
+        them.
         """
         task_input = self.input
         if not isinstance(task_input, SourceInput | Gate) or not task_input.has_early_status:

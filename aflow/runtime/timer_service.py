@@ -27,7 +27,7 @@ class LoopTimer:
         on_due: Callable[[Timestamp], None],
         post: Callable[[Callable[[], None]], None] | None = None,
     ) -> None:
-        """``post`` hands the callback to the thread of control that it belongs to; None: it is called directly."""
+        """``post`` schedules the callback, for example as a mail; None: it is called directly."""
         self._loop = loop
         self._clock = clock
         self._on_due = on_due

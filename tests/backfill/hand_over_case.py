@@ -19,7 +19,7 @@ from aflow.runtime.checkpoints.storage import Restored
 from aflow.testing import (
     CollectSink,
     FlowDriver,
-    Outcome,
+    FlowResult,
     Pause,
     ScriptedSource,
     VirtualClock,
@@ -138,7 +138,7 @@ class HandOver:
         *,
         every: timedelta | None = None,
         restart: af.restart.FixedDelay | None = None,
-    ) -> Outcome:
+    ) -> FlowResult:
         """Run the live job from the last savepoint to its end, with fresh sources of all records."""
         return run_flow(
             self.build(self._all(), self.live),

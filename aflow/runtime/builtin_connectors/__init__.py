@@ -1,5 +1,6 @@
 """Sources and sinks for data of the process that runs the pipeline: iterables, pushed records, lists, callbacks.
-⏎ Connectors to files, databases and other systems are packages of their own, under ``connectors/``. Read
+
+Connectors to files, databases and other systems are packages of their own, under ``connectors/``. Read
 ``iterable_source`` first; ``push_source`` and ``result_sink`` connect a running program with a pipeline.
 """
 

@@ -53,10 +53,11 @@ class PushSource(Source[T], Generic[T]):
         return self._closed
 
     async def send(self, value: T, timestamp: Instant | None = None) -> None:
-        """Send one record; wait while ``capacity`` records are queued. ⏎ Raises ``JobStopped`` if the source is closed
-        or its job has ended, and ``FlowDefinitionError`` for a naive ``datetime`` or a timestamp if earlier records had
-        none (or the other way round). A send that is cancelled while it waits has sent nothing, unless it was accepted
-        at the same moment.
+        """Send one record; wait while ``capacity`` records are queued.
+
+        Raises ``JobStopped`` if the source is closed or its job has ended, and ``FlowDefinitionError`` for a naive
+        ``datetime`` or a timestamp if earlier records had none (or the other way round). A send that is cancelled while
+        it waits has sent nothing, unless it was accepted at the same moment.
         """
         record = self._record(value, timestamp)
         if self._inbox.has_room:
@@ -65,9 +66,10 @@ class PushSource(Source[T], Generic[T]):
             await self._inbox.queue_up(deque((record,)), 1)
 
     async def send_many(self, values: Iterable[T]) -> None:
-        """Send records in order, without those of other senders between them; wait and raise like ``send``. ⏎ If it is
-        cancelled, or the job ends, while it waits, those that were accepted before are kept, and a job that is stopped
-        processes them. Then ``JobStopped`` tells their number, from the first on.
+        """Send records in order, without those of other senders between them; wait and raise like ``send``.
+
+        If it is cancelled, or the job ends, while it waits, those that were accepted before are kept, and a job that is
+        stopped processes them. Then ``JobStopped`` tells their number, from the first on.
         """
         records = deque(self._record(value, None) for value in values)
         count = len(records)

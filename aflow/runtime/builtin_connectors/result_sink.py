@@ -42,20 +42,23 @@ class ResultSink(Sink[T], Generic[T]):
         return self._outbox.dropped
 
     def fail(self, cause: BaseException) -> None:
-        """End the iteration, after the written results, with ``JobStopped`` from ``cause``. For the job that fails. ⏎
+        """End the iteration, after the written results, with ``JobStopped`` from ``cause``. For the job that fails.
+
         Closing the writers of a failed job also ends it, but then the error has no cause. Only the first cause counts.
         """
         self._outbox.fail(cause)
 
     def outlive_failures(self) -> None:
         """Continue when the writers are closed, since the job will be restarted. Only ``fail`` ends the iteration then.
-        ⏎ For the job. Results since its last checkpoint are repeated.
+
+        For the job. Results since its last checkpoint are repeated.
         """
         self._outbox.lasting = True
 
     def release(self) -> None:
         """Let the pipeline not wait for the consumer any longer. For the job whose sources have stopped.
-        ⏎ Records in flight are kept, whatever the capacity, and can be iterated over even after the end of the job.
+
+        Records in flight are kept, whatever the capacity, and can be iterated over even after the end of the job.
         """
         self._outbox.release()
 
@@ -219,7 +222,8 @@ class _Outbox(Generic[T]):
 
 
 class Results(AsyncIterator[T], Generic[T]):
-    """The results of a step, one at a time, for one consumer, which ends with ``aclose`` or by dropping the object. ⏎
+    """The results of a step, one at a time, for one consumer, which ends with ``aclose`` or by dropping the object.
+
     ``async with results:`` calls ``aclose`` at the end of the block. A consumer that takes no more results without
     ending, and keeps the object, stops the pipeline once ``capacity`` records wait.
     """

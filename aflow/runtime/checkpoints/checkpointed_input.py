@@ -58,7 +58,8 @@ class BarrierListener(Protocol):
 
     def take(self, barrier: Barrier, start_delay: float) -> None:
         """Take a checkpoint now, ``start_delay`` ms after its trigger.
-        ⏎ For an unaligned one, ``all_arrived`` passes the records in flight.
+
+        For an unaligned one, ``all_arrived`` passes the records in flight.
         """
         ...
 

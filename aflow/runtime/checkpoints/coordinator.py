@@ -15,9 +15,9 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
-import aflow.machines.checkpoints.events as say
 from aflow.errors import CheckpointError, JobStopped, MailboxClosed
 from aflow.graph.plan import Plan
+from aflow.machines.checkpoints import events
 from aflow.machines.checkpoints.coordinator import Coordinator
 from aflow.machines.mail_order import Lane
 from aflow.model.distribution import VERSION
@@ -102,9 +102,9 @@ class CheckpointCoordinator:
         self._no_sweep.set()
         #: Checkpoints that are still to be removed.
         self._removals = 0
-        self._events: deque[say.Event] = deque()
+        self._events: deque[events.Event] = deque()
         #: Requests made before the tasks ran.
-        self._early: list[say.Event] = []
+        self._early: list[events.Event] = []
         #: The reason why no checkpoint can be taken any more; None while one can.
         self._over: str | None = None
         #: True once the tasks have ended: pending checkpoints are no failures then.
@@ -122,9 +122,9 @@ class CheckpointCoordinator:
         tolerable = self._settings.tolerable_failures
         self._machine = Coordinator(
             [str(task) for task in self._tasks],
-            say.CoordinatorSettings(
+            events.CoordinatorSettings(
                 every=millis,
-                first_delay=say.first_delay(millis or 0, min_pause, self._options.draw),
+                first_delay=events.first_delay(millis or 0, min_pause, self._options.draw),
                 min_pause=min_pause,
                 timeout=to_millis(self._settings.timeout, what="timeout"),
                 max_concurrent=self._settings.max_concurrent,
@@ -135,14 +135,14 @@ class CheckpointCoordinator:
             completed=self._options.completed,
         )
         self._worker = group.create_task(self._run_work(), name="checkpoint storage")
-        self._feed(say.Started())
+        self._feed(events.Started())
         for early in self._early:
             self._feed(early)
 
     async def finish(self) -> None:
         """Take no further checkpoint, and complete the work that waits for storage."""
         self._closing = True
-        self._feed(say.Stopped("the job has ended"))
+        self._feed(events.Stopped("the job has ended"))
         await self._work.join()
         self._worker.cancel()
 
@@ -151,7 +151,7 @@ class CheckpointCoordinator:
         self._closing = True
         self._over = reason
         if self._machine is not None:
-            self._feed(say.Stopped(reason))
+            self._feed(events.Stopped(reason))
         self._timer.cancel()
         for request in self._requests.values():
             if not request.done():
@@ -181,7 +181,7 @@ class CheckpointCoordinator:
         self._requests[number] = answer
         if path is not None:
             self._paths[number] = path
-        self._feed(say.Requested(number, kind))
+        self._feed(events.Requested(number, kind))
         return await answer
 
     # ----------------------------------------------------------------------------------- events of the tasks
@@ -202,15 +202,15 @@ class CheckpointCoordinator:
         if collected is not None:
             collected.chains[task] = chains
             collected.done.append(done)
-        self._feed(say.Acknowledged(str(task), checkpoint))
+        self._feed(events.Acknowledged(str(task), checkpoint))
 
     def declined(self, task: TaskId, checkpoint: int, reason: str) -> None:
         """Handle the decline of a subtask."""
-        self._feed(say.Declined(str(task), checkpoint, reason))
+        self._feed(events.Declined(str(task), checkpoint, reason))
 
     # ------------------------------------------------------------------------------------------ instructions
 
-    def _feed(self, event: say.Event) -> None:
+    def _feed(self, event: events.Event) -> None:
         """Report an event to the machine; events that its instructions cause are reported afterwards."""
         if self._machine is None:
             self._early.append(event)
@@ -225,30 +225,30 @@ class CheckpointCoordinator:
             finally:
                 self._events.popleft()
 
-    def _execute(self, instruction: say.Instruction) -> None:
+    def _execute(self, instruction: events.Instruction) -> None:
         match instruction:
-            case say.TriggerTasks(checkpoint, kind, created_at):
+            case events.TriggerTasks(checkpoint, kind, created_at):
                 self._trigger(checkpoint, kind, created_at)
-            case say.StoreCheckpoint(checkpoint, _):
+            case events.StoreCheckpoint(checkpoint, _):
                 self._work.put_nowait(self._store(checkpoint))
-            case say.NotifyComplete(checkpoint):
+            case events.NotifyComplete(checkpoint):
                 self._complete(checkpoint)
-            case say.NotifyAborted(checkpoint, reason):
+            case events.NotifyAborted(checkpoint, reason):
                 self._aborted(checkpoint, reason)
-            case say.Discard(checkpoint):
+            case events.Discard(checkpoint):
                 self._work.put_nowait(self._discard(checkpoint))
                 self._removals_changed(1)
-            case say.Answer(request, checkpoint):
+            case events.Answer(request, checkpoint):
                 answer = self._requests.pop(request)
                 if not answer.done():  # the requester has stopped waiting
                     answer.set_result(self.history[checkpoint])
-            case say.Refuse(request, reason):
+            case events.Refuse(request, reason):
                 self._refuse(request, reason)
-            case say.FailJob(reason):
+            case events.FailJob(reason):
                 self.spawn(_raise(CheckpointError(reason)), "too many failed checkpoints")
-            case say.SetAlarm(at):
+            case events.SetAlarm(at):
                 self._timer.set(at)
-            case say.CancelAlarm():
+            case events.CancelAlarm():
                 self._timer.cancel()
 
     def _trigger(self, checkpoint: int, kind: CheckpointKind, created_at: Timestamp) -> None:
@@ -288,7 +288,7 @@ class CheckpointCoordinator:
     async def _store(self, checkpoint: int) -> None:
         collected = self._collected.get(checkpoint)
         if collected is None:  # it was aborted while it waited
-            self._feed(say.NotStored(checkpoint, "it was given up"))
+            self._feed(events.NotStored(checkpoint, "it was given up"))
             return
         manifest = self._manifest(checkpoint, collected)
         try:
@@ -297,9 +297,9 @@ class CheckpointCoordinator:
             if collected.path is not None:
                 await self.storage.export(manifest, collected.path)
         except Exception as exc:
-            self._feed(say.NotStored(checkpoint, complaint(exc)))
+            self._feed(events.NotStored(checkpoint, complaint(exc)))
         else:
-            self._feed(say.Stored(checkpoint))
+            self._feed(events.Stored(checkpoint))
 
     def _manifest(self, checkpoint: int, collected: _PendingCheckpoint) -> Manifest:
         steps = [
@@ -336,7 +336,7 @@ class CheckpointCoordinator:
 
     def _removals_changed(self, by: int) -> None:
         self._removals += by
-        self._feed(say.RemovalsCounted(self._removals))
+        self._feed(events.RemovalsCounted(self._removals))
 
     def _complete(self, checkpoint: int) -> None:
         collected = self._collected.pop(checkpoint)
@@ -434,7 +434,7 @@ class CheckpointCoordinator:
                 self._work.task_done()
 
     def _on_timer(self, now: Timestamp) -> None:
-        self._feed(say.AlarmFired())
+        self._feed(events.AlarmFired())
 
 
 async def _raise(error: Exception) -> None:

@@ -201,7 +201,9 @@ def restored_channels(
     key_groups: int,
 ) -> dict[Origin, list[Element]]:
     """Return the first elements of each channel into ``step``. ``origins`` are all channels, by input, writer and
-    reader. ⏎ Raises ``RestoreError`` for records that cannot be distributed to other numbers of subtasks.
+    reader.
+
+    Raises ``RestoreError`` for records that cannot be distributed to other numbers of subtasks.
     """
     placed: dict[Origin, list[Element]] = {}
     for found in codec.found(step, snapshot):
@@ -216,9 +218,11 @@ def restored_channels(
 
 
 def _continued(elements: Sequence[Element]) -> list[Element]:
-    """Return the first elements of a channel from the ``elements`` that were in it. ⏎ The writer starts active and with
-    its splits dealt anew: it emits the end of event time, or idleness, again if that still holds. So the end is left
-    out, and a channel that was idle ends active. Otherwise its reader would ignore the following watermarks.
+    """Return the first elements of a channel from the ``elements`` that were in it.
+
+    The writer starts active and with its splits dealt anew: it emits the end of event time, or idleness, again if that
+    still holds. So the end is left out, and a channel that was idle ends active. Otherwise its reader would ignore the
+    following watermarks.
     """
     kept = [one for one in elements if one != _END_OF_TIME]
     statuses = [one for one in kept if isinstance(one, Idle | Active)]
@@ -229,7 +233,8 @@ def restored_in_chain(
     codec: InFlightCodec, step: str, snapshot: OperatorSnapshot, subtask: int, parallelism: int
 ) -> list[Batch[Any]]:
     """Return the first records of a step that is chained to the preceding one now, without a channel between them.
-    ⏎ Raises ``RestoreError`` for records that cannot be distributed to other numbers of subtasks.
+
+    Raises ``RestoreError`` for records that cannot be distributed to other numbers of subtasks.
     """
     batches: list[Batch[Any]] = []
     for found in codec.found(step, snapshot):

@@ -10,8 +10,10 @@ from aflow.runtime.checkpoints.settings import Aligned, Checkpointing, Processin
 
 
 def barrier_machine(settings: Checkpointing, channels: int) -> Barriers:
-    """Return the machine of a task with so many channels. ⏎ Savepoints are always aligned, so unaligned barriers use
-    the machine that alternates: it switches to unaligned at the first unaligned barrier.
+    """Return the machine of a task with so many channels.
+
+    Savepoints are always aligned, so unaligned barriers use the machine that alternates: it switches to unaligned at
+    the first unaligned barrier.
     """
 
     if settings.guarantee is ProcessingGuarantee.AT_LEAST_ONCE:

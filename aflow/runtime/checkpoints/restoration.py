@@ -121,7 +121,8 @@ class Restoration:
 
     def to_copy(self, groups: KeyGroupRange, steps: Iterable[str]) -> dict[str, OperatorSnapshot]:
         """Return the state that a subtask stores anew, if the checkpoint is not in the storage of this job.
-        ⏎ Only keyed state is worth it: otherwise the first checkpoint would have to capture all of it.
+
+        Only keyed state is worth it: otherwise the first checkpoint would have to capture all of it.
         """
         if self.own:
             return {}

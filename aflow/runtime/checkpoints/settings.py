@@ -30,9 +30,10 @@ class ProcessingGuarantee(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Aligned:
-    """Barriers keep their order among the records: a task that reads several channels waits for the slowest one. ⏎ With
-    ``timeout``, a checkpoint with older barriers continues as an unaligned one. Raises ``FlowDefinitionError`` if it is
-    negative.
+    """Barriers keep their order among the records: a task that reads several channels waits for the slowest one.
+
+    With ``timeout``, a checkpoint with older barriers continues as an unaligned one. Raises ``FlowDefinitionError`` if
+    it is negative.
     """
 
     timeout: timedelta | None = None

@@ -35,9 +35,10 @@ class CheckpointStorage(Protocol):
     """Stores the checkpoints of one flow."""
 
     async def open(self, flow: str) -> None:
-        """Claim the storage for one live job; called before everything else. ⏎ Raises ``CheckpointError`` if another
-        live job has it (naming its process if that is known), if it belongs to a flow of another name, or if it cannot
-        be written.
+        """Claim the storage for one live job; called before everything else.
+
+        Raises ``CheckpointError`` if another live job has it (naming its process if that is known), if it belongs to a
+        flow of another name, or if it cannot be written.
         """
         ...
 
@@ -46,9 +47,10 @@ class CheckpointStorage(Protocol):
         ...
 
     async def latest(self) -> Restored | None:
-        """Return the newest complete checkpoint; None if there never was one. ⏎ One that is corrupt, truncated or
-        misses a file is skipped and named in ``passed_over``. Raises ``RestoreError`` naming all of them if none is
-        complete.
+        """Return the newest complete checkpoint; None if there never was one.
+
+        One that is corrupt, truncated or misses a file is skipped and named in ``passed_over``. Raises ``RestoreError``
+        naming all of them if none is complete.
         """
         ...
 
@@ -86,6 +88,7 @@ class CheckpointStorage(Protocol):
 
     async def export(self, manifest: Manifest, path: str) -> Manifest:
         """Write the checkpoint as a savepoint into the folder ``path``, which needs no other file.
-        ⏎ Raises ``CheckpointError`` if ``path`` exists already, or cannot be written.
+
+        Raises ``CheckpointError`` if ``path`` exists already, or cannot be written.
         """
         ...

@@ -11,7 +11,8 @@ from aflow.errors import FlowDefinitionError, shown
 
 def local_folder(path: str | PathLike[str], what: str) -> Path:
     """Return the folder, or file, that ``path`` names; ``what`` is the argument, for errors.
-    ⏎ Raises ``FlowDefinitionError`` for an invalid path, and for a URI of anything but a local or mounted folder.
+
+    Raises ``FlowDefinitionError`` for an invalid path, and for a URI of anything but a local or mounted folder.
     """
     named = fspath(path) if isinstance(path, str | PathLike) else None
     if not isinstance(named, str) or not named:

@@ -98,7 +98,8 @@ def state_of(
     step: str, chain: Sequence[Link], contents: Mapping[FileRef, Content], source: Source
 ) -> OperatorSnapshot:
     """Return the state of one subtask of ``step``: complete, and of the key groups of its links only.
-    ⏎ A complete part has all state of its key groups, so older ones are not read for them. Raises ``RestoreError``.
+
+    A complete part has all state of its key groups, so older ones are not read for them. Raises ``RestoreError``.
     """
     told: set[int] = set()
     parts: list[OperatorSnapshot] = []
@@ -165,7 +166,8 @@ def _merged(
 
 async def newest_whole(numbers: Iterable[int], source: Source, run: Run) -> Restored | None:
     """Return the newest of these checkpoints that is complete, with the skipped ones named; None if there are none.
-    ⏎ Raises ``RestoreError`` naming all of them if none is complete.
+
+    Raises ``RestoreError`` naming all of them if none is complete.
     """
     passed_over: list[str] = []
     for number in sorted(numbers, reverse=True):

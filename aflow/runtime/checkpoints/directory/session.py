@@ -23,7 +23,8 @@ THREADS: Final = 8
 
 class Session:
     """Starts before the lock is taken, and ends when the last working thread has finished.
-    ⏎ That thread releases the lock, so another job never meets a writer in the folder.
+
+    That thread releases the lock, so another job never meets a writer in the folder.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -50,7 +51,8 @@ class Session:
 
     async def run(self, work: Callable[[], T]) -> T:
         """Do ``work`` in a thread, to its end; a cancellation is raised after that.
-        ⏎ Raises ``CheckpointError`` if the session is over by then.
+
+        Raises ``CheckpointError`` if the session is over by then.
         """
         return await to_its_end(lambda: self._counted(work), self._limiter)
 

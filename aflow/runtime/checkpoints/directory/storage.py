@@ -155,7 +155,8 @@ class DirectoryStorage:
 
     async def kept(self) -> list[int]:
         """Return the numbers of the completed checkpoints, ascending, including those that cannot be read.
-        ⏎ Savepoints are not included: they are never removed automatically.
+
+        Savepoints are not included: they are never removed automatically.
         """
         session = self._opened()
         completed = [
@@ -241,7 +242,8 @@ class DirectoryStorage:
 
     async def discard(self, checkpoint: int) -> None:
         """Remove the manifest of a checkpoint, which may be an aborted one; see ``CheckpointStorage``.
-        ⏎ Raises ``CheckpointError`` if it cannot be removed; then its parts are kept too.
+
+        Raises ``CheckpointError`` if it cannot be removed; then its parts are kept too.
         """
         session = self._opened()
         path = self.folder / manifest_name(checkpoint)
@@ -293,7 +295,8 @@ class DirectoryStorage:
 
     def check_savepoint(self, path: str) -> None:
         """Raise ``CheckpointError`` if ``export`` to ``path`` must fail, as far as existing names tell.
-        ⏎ Blocks for one or two calls of the file system.
+
+        Blocks for one or two calls of the file system.
         """
         check_new(self._files, Path(path))
 
