@@ -186,9 +186,8 @@ class Fetcher:
             while (assigned := await self._next_split()) is not None:
                 split = assigned.split
                 self._put(Begun(split.id))
-                group.create_task(
-                    self._read(split, assigned.place, slots), name=f"read {self.name} {split.id}"
-                )
+                reading = self._read(split, assigned.place, slots)
+                _ = group.create_task(reading, name=f"read {self.name} {split.id}")
                 if self._stopping:
                     return
                 await slots.acquire()
