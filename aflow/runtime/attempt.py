@@ -50,7 +50,7 @@ class Checkpoints:
     """True if stored state without a place in the pipeline may be dropped."""
     draw: float
     """Random number from 0 to 1: the time of the first checkpoint in the interval."""
-    tell: Callable[[CheckpointInfo], None]
+    on_ended: Callable[[CheckpointInfo], None]
     """Called with the outcome of each checkpoint."""
 
 
@@ -130,7 +130,7 @@ class Attempt:
             using.storage,
             self._options.clock,
             CoordinatorOptions(await self._first_id(using), await using.storage.kept(), using.draw),
-            using.tell,
+            using.on_ended,
         )
         stack.callback(self.coordinator.close, "the job is not running any more")
         await recover_sinks(self._plan, restoration)

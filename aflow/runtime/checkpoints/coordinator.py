@@ -76,19 +76,29 @@ class CheckpointCoordinator:
         storage: CheckpointStorage,
         clock: RuntimeClock,
         options: CoordinatorOptions,
-        tell: Callable[[CheckpointInfo], None],
+        on_ended: Callable[[CheckpointInfo], None],
     ) -> None:
+        """``on_ended`` is called with the outcome of each checkpoint."""
         self.storage = storage
         self.threads = WorkerActivity()
         self._plan = plan
         self._settings = settings
         self._clock = clock
-        self._options = options
-        self._tell = tell
+        self._on_ended = on_ended
         self._loop = asyncio.get_running_loop()
+        self._machine = Coordinator(
+            [
+                str(TaskId(task.head.name, subtask))
+                for task in plan.tasks
+                for subtask in range(task.parallelism)
+            ],
+            _machine_settings(settings, options.draw),
+            first_id=options.first_id,
+            completed=options.completed,
+        )
+        #: The group of the running tasks; None before ``start``.
         self._group: asyncio.TaskGroup | None = None
         self._tasks: dict[TaskId, StreamTask] = {}
-        self._machine: Coordinator | None = None
         self._timer = LoopTimer(self._loop, clock, self._on_timer)
         self._collected: dict[int, _PendingCheckpoint] = {}
         self._requests: dict[int, asyncio.Future[CheckpointInfo]] = {}
@@ -116,24 +126,6 @@ class CheckpointCoordinator:
         """Start to take checkpoints of ``tasks``; effects that wait run in ``group``."""
         self._group = group
         self._tasks = {task.id: task for task in tasks}
-        every = self._settings.every
-        millis = None if every is None else to_millis(every, what="every")
-        min_pause = to_millis(self._settings.min_pause, what="min_pause")
-        tolerable = self._settings.tolerable_failures
-        self._machine = Coordinator(
-            [str(task) for task in self._tasks],
-            events.CoordinatorSettings(
-                every=millis,
-                first_delay=events.first_delay(millis or 0, min_pause, self._options.draw),
-                min_pause=min_pause,
-                timeout=to_millis(self._settings.timeout, what="timeout"),
-                max_concurrent=self._settings.max_concurrent,
-                tolerable_failures=_ANY_NUMBER if tolerable is None else tolerable,
-                keep=self._settings.keep,
-            ),
-            first_id=self._options.first_id,
-            completed=self._options.completed,
-        )
         self._worker = group.create_task(self._run_work(), name="checkpoint storage")
         self._feed(events.Started())
         for early in self._early:
@@ -150,7 +142,7 @@ class CheckpointCoordinator:
         """End: the tasks do not run any more. Harmless after ``finish``, and if it was not started."""
         self._closing = True
         self._over = reason
-        if self._machine is not None:
+        if self._group is not None:
             self._feed(events.Stopped(reason))
         self._timer.cancel()
         for request in self._requests.values():
@@ -212,7 +204,7 @@ class CheckpointCoordinator:
 
     def _feed(self, event: events.Event) -> None:
         """Report an event to the machine; events that its instructions cause are reported afterwards."""
-        if self._machine is None:
+        if self._group is None:
             self._early.append(event)
             return
         self._events.append(event)
@@ -348,7 +340,7 @@ class CheckpointCoordinator:
             path=collected.path or "",
         )
         self._record(info)
-        self._tell(info)
+        self._on_ended(info)
         if info.kind is not CheckpointKind.SAVEPOINT:
             # A savepoint commits nothing: after a failure the job continues from the preceding checkpoint.
             for task in self._tasks.values():
@@ -365,7 +357,7 @@ class CheckpointCoordinator:
             subtasks=tuple(collected.done),
         )
         self._record(info)
-        self._tell(info)
+        self._on_ended(info)
         for task in self._tasks.values():
             self._mail(task, partial(task.checkpoint_aborted, checkpoint))
         if not self._closing:
@@ -435,6 +427,21 @@ class CheckpointCoordinator:
 
     def _on_timer(self, now: Timestamp) -> None:
         self._feed(events.AlarmFired())
+
+
+def _machine_settings(settings: Checkpointing, draw: float) -> events.CoordinatorSettings:
+    every = None if settings.every is None else to_millis(settings.every, what="every")
+    min_pause = to_millis(settings.min_pause, what="min_pause")
+    tolerable = settings.tolerable_failures
+    return events.CoordinatorSettings(
+        every=every,
+        first_delay=events.first_delay(every or 0, min_pause, draw),
+        min_pause=min_pause,
+        timeout=to_millis(settings.timeout, what="timeout"),
+        max_concurrent=settings.max_concurrent,
+        tolerable_failures=_ANY_NUMBER if tolerable is None else tolerable,
+        keep=settings.keep,
+    )
 
 
 async def _raise(error: Exception) -> None:
