@@ -8,7 +8,7 @@ from aflow.model.elements import Watermark
 from aflow.runtime.gate import Gate
 from aflow.runtime.input_channels import InputChannels
 from aflow.testing import VirtualClock, virtual_time
-from tests.runtime.checkpoints.input_bench import Told
+from tests.runtime.checkpoints.input_bench import RecordedOutput
 
 
 def test_elements_sent_before_the_gate_exists_are_read_and_so_are_later_ones() -> None:
@@ -16,14 +16,14 @@ def test_elements_sent_before_the_gate_exists_are_read_and_so_are_later_ones() -
         inputs = InputChannels(_nothing)
         channels = [inputs.add(10, _nothing), inputs.add(10, _nothing)]
         channels[1].put(Watermark(5))  # as a restored operator does, while tasks are built
-        told = Told()
+        recorded = RecordedOutput()
 
-        gate = Gate(inputs, [told, told], BatchSize(10, budget=1.0), VirtualClock(), None)
+        gate = Gate(inputs, [recorded, recorded], BatchSize(10, budget=1.0), VirtualClock(), None)
         channels[0].put(Watermark(7))
         channels[1].put_batch(Batch(["a"]))
         while gate.step():
             pass
-        return [str(line) for line in told.lines]
+        return [str(line) for line in recorded.lines]
 
     assert sorted(virtual_time.run(main)) == ["a", "t=5"]
 

@@ -25,7 +25,7 @@ from aflow.testing.virtual_time import VirtualClock
 
 
 @dataclass(frozen=True)
-class Took:
+class Triggered:
     """A checkpoint was triggered."""
 
     id: int
@@ -50,10 +50,10 @@ class Abandoned:
     reason: AbortReason
 
 
-Line: TypeAlias = Took | Complete | Abandoned | str
+Line: TypeAlias = Triggered | Complete | Abandoned | str
 
 
-class Told:
+class RecordedOutput:
     """Outputs of a task's input in their order: records (strings), watermarks (``"t=5"``) and checkpoints."""
 
     def __init__(self) -> None:
@@ -75,11 +75,11 @@ class Told:
         self.lines += [f"{tag}: {value}" for value in batch.values]
 
     def take(self, barrier: Barrier, start_delay: float) -> None:
-        self.lines.append(Took(barrier.id, start_delay, barrier.unaligned))
+        self.lines.append(Triggered(barrier.id, start_delay, barrier.unaligned))
 
     def all_arrived(self, checkpoint: int, alignment: int, in_flight: InFlight) -> None:
         """Record only channels with elements in flight."""
-        flat = {index: _flat(elements) for index, elements in in_flight.items() if elements}
+        flat = {index: _flatten(elements) for index, elements in in_flight.items() if elements}
         self.lines.append(Complete(checkpoint, alignment, flat))
 
     def abandoned(self, checkpoint: int, reason: AbortReason) -> None:
@@ -106,20 +106,20 @@ class Bench:
         )
         inputs = InputChannels(self.mails.resume)
         self.channels = [inputs.add(1000, _nothing) for _ in range(channels)]
-        self.told = Told()
+        self.recorded = RecordedOutput()
         self.timers = TimerService(loop, clock, self.mails.mailbox)
         start = TaskStart(self.mails.resume)
         start.complete()
         self.checkpointed_input = CheckpointedInput(
             machine,
-            self.told,
+            self.recorded,
             inputs,
             clock=clock,
             mailbox=self.mails.mailbox,
             timers=self.timers,
             start=start,
         )
-        heads = [self.told] * channels
+        heads = [self.recorded] * channels
         self.gate = Gate(inputs, heads, BatchSize(most, budget=1.0), clock, self.checkpointed_input)
 
     def send(self, channel: int, *what: str | Element) -> None:
@@ -135,21 +135,21 @@ class Bench:
 
     def step(self) -> list[Line]:
         """Run the mails that are there and then one step of the gate, as a task does. Return the outputs."""
-        seen = len(self.told.lines)
+        seen = len(self.recorded.lines)
         self.mails.run_mails()
         self.gate.step()
-        return self.told.lines[seen:]
+        return self.recorded.lines[seen:]
 
     def run(self) -> list[Line]:
         """Run until there is nothing to do. Return the outputs."""
-        seen = len(self.told.lines)
+        seen = len(self.recorded.lines)
         self.mails.run_mails()
         while self.gate.step():
             self.mails.run_mails()
-        return self.told.lines[seen:]
+        return self.recorded.lines[seen:]
 
 
-def _flat(elements: Sequence[Element]) -> list[object]:
+def _flatten(elements: Sequence[Element]) -> list[object]:
     flat: list[object] = []
     for one in elements:
         flat += one.values if isinstance(one, Batch) else [one]

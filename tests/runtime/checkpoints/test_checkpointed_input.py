@@ -12,7 +12,7 @@ from aflow.machines.barriers.tracker import BarrierTracker
 from aflow.model.elements import END_OF_INPUT, Barrier, CancelBarrier, Watermark
 from aflow.model.time import Timestamp
 from aflow.testing.virtual_time import VirtualClock, advance, virtual_time
-from tests.runtime.checkpoints.input_bench import Abandoned, Bench, Complete, Took
+from tests.runtime.checkpoints.input_bench import Abandoned, Bench, Complete, Triggered
 
 ALIGNED = Barrier(1, 0)
 OVERTAKES = Barrier(1, 0, unaligned=True)
@@ -51,7 +51,7 @@ async def test_nothing_after_a_barrier_is_taken_until_the_others_have_arrived() 
     after = bench.run()
 
     assert before == ["a", "x"]
-    assert after[:3] == ["y", Took(1, 0), Complete(1, 0, {})]
+    assert after[:3] == ["y", Triggered(1, 0), Complete(1, 0, {})]
     assert sorted(map(str, after[3:])) == ["b", "c", "z"]
 
 
@@ -66,7 +66,7 @@ async def test_elements_of_a_blocked_channel_that_was_empty_wait_and_are_served_
     bench.send(1, ALIGNED)
 
     assert blocked == []
-    assert bench.run() == [Took(1, 0), Complete(1, 0, {}), "a", "b"]
+    assert bench.run() == [Triggered(1, 0), Complete(1, 0, {}), "a", "b"]
     assert bench.run() == []
 
 
@@ -80,7 +80,7 @@ async def test_no_record_of_an_unblocked_channel_precedes_the_checkpoint() -> No
     bench.send(2, "c", ALIGNED, "d")
 
     done = bench.run()
-    assert done[:3] == ["c", Took(1, 0), Complete(1, 0, {})]
+    assert done[:3] == ["c", Triggered(1, 0), Complete(1, 0, {})]
     assert sorted(map(str, done[3:])) == ["a", "b", "d"]
 
 
@@ -121,7 +121,7 @@ async def test_the_end_of_the_last_channel_is_as_good_as_its_barrier() -> None:
 
     bench.send(1, "b", END_OF_INPUT)
 
-    assert bench.run() == ["b", Took(1, 0), Complete(1, 0, {}), "a"]
+    assert bench.run() == ["b", Triggered(1, 0), Complete(1, 0, {}), "a"]
 
 
 @virtual_time
@@ -130,7 +130,7 @@ async def test_barriers_after_all_ends_are_taken_by_a_finished_task() -> None:
     bench.send(0, "a", END_OF_INPUT, ALIGNED)
     bench.send(1, END_OF_INPUT, ALIGNED)
 
-    assert bench.run() == ["a", Took(1, 0), Complete(1, 0, {})]
+    assert bench.run() == ["a", Triggered(1, 0), Complete(1, 0, {})]
     assert bench.gate.finished
 
 
@@ -143,7 +143,7 @@ async def test_with_at_least_once_no_channel_waits() -> None:
     bench.send(1, ALIGNED)
 
     assert early == ["a", "b"]
-    assert bench.run() == [Took(1, 0), Complete(1, 0, {})]
+    assert bench.run() == [Triggered(1, 0), Complete(1, 0, {})]
 
 
 @virtual_time
@@ -156,7 +156,7 @@ async def test_times_are_those_of_the_clock() -> None:
     await ms(50)
     bench.send(1, Barrier(1, created_at=10))
 
-    assert bench.run() == [Took(1, start_delay=20), Complete(1, alignment=50, in_flight={})]
+    assert bench.run() == [Triggered(1, start_delay=20), Complete(1, alignment=50, in_flight={})]
 
 
 # ---------------------------------------------------------------------------------------------- records in flight
@@ -168,7 +168,7 @@ async def test_overtaken_records_are_in_flight_and_processed_nevertheless() -> N
     bench.send(0, "a b", "c", OVERTAKES, "d")
 
     assert bench.run() == [
-        Took(1, 0, unaligned=True),
+        Triggered(1, 0, unaligned=True),
         Complete(1, 0, {0: ["a", "b", "c"]}),
         "a",
         "b",
@@ -215,7 +215,7 @@ async def test_both_barriers_may_overtake() -> None:
 
     done = bench.run()
 
-    assert done[:2] == [Took(1, 0, unaligned=True), Complete(1, 0, {0: ["a"], 1: ["x"]})]
+    assert done[:2] == [Triggered(1, 0, unaligned=True), Complete(1, 0, {0: ["a"], 1: ["x"]})]
     assert sorted(map(str, done[2:])) == ["a", "b", "x", "y"]
 
 
@@ -224,7 +224,7 @@ async def test_a_barrier_that_was_the_only_element_leaves_an_empty_channel() -> 
     bench = Bench(AlternatingBarriers(1), 1)
     bench.send(0, OVERTAKES)
 
-    assert bench.run() == [Took(1, 0, unaligned=True), Complete(1, 0, {})]
+    assert bench.run() == [Triggered(1, 0, unaligned=True), Complete(1, 0, {})]
     bench.send(0, "a")
     assert bench.run() == ["a"]
 
@@ -295,7 +295,7 @@ async def test_records_noted_for_a_subsumed_checkpoint_are_not_those_of_the_next
     bench.run()
     bench.send(1, Barrier(2, 0, unaligned=True))
 
-    assert subsumed == [Abandoned(1, AbortReason.SUBSUMED), Took(2, 0, unaligned=True)]
+    assert subsumed == [Abandoned(1, AbortReason.SUBSUMED), Triggered(2, 0, unaligned=True)]
     assert bench.run() == [Complete(2, 0, {1: ["b"]})]
 
 
@@ -320,7 +320,7 @@ async def test_an_aligned_checkpoint_that_becomes_unaligned_serves_waiting_chann
     turned = bench.run()
     bench.send(2, "c", ALIGNED)
 
-    assert turned[0] == Took(1, 0, unaligned=True)
+    assert turned[0] == Triggered(1, 0, unaligned=True)
     assert sorted(map(str, turned[1:])) == ["a", "b"]
     assert bench.run() == ["c", Complete(1, 0, {1: ["b"], 2: ["c"]})]
 
@@ -338,12 +338,15 @@ async def test_announced_barriers_overtake_when_the_timeout_of_the_checkpoint_ha
 
     await ms(99)
     bench.mails.run_mails()
-    early = list(bench.told.lines)
+    early = list(bench.recorded.lines)
     await ms(2)
     bench.mails.run_mails()
 
     assert early == ["a"]
-    assert bench.told.lines[1:] == [Took(1, 0, unaligned=True), Complete(1, 101, {1: ["c"]})]
+    assert bench.recorded.lines[1:] == [
+        Triggered(1, 0, unaligned=True),
+        Complete(1, 101, {1: ["c"]}),
+    ]
     assert sorted(map(str, bench.run())) == ["b", "c", "d"]
 
 
@@ -371,7 +374,7 @@ async def test_a_checkpoint_that_is_complete_in_time_is_aligned_and_the_alarm_is
     done = bench.run()
     await ms(200)
 
-    assert done == ["a", Took(1, 0), Complete(1, 0, {})]
+    assert done == ["a", Triggered(1, 0), Complete(1, 0, {})]
     assert not bench.mails.mailbox.order.has_mail()
 
 
@@ -384,7 +387,7 @@ async def test_an_announcement_that_is_heard_after_its_barrier_was_taken_begins_
     bench.run()
     await ms(200)
 
-    assert bench.told.lines == [Took(1, 0), Complete(1, 0, {})]
+    assert bench.recorded.lines == [Triggered(1, 0), Complete(1, 0, {})]
     assert not bench.mails.mailbox.order.has_mail()
 
 
@@ -402,7 +405,7 @@ async def test_a_timer_that_fires_before_the_clock_is_there_waits_for_it() -> No
     bench.mails.run_mails()
 
     assert not too_early
-    assert bench.told.lines[0] == Took(1, 0, unaligned=True)
+    assert bench.recorded.lines[0] == Triggered(1, 0, unaligned=True)
 
 
 @virtual_time
@@ -429,4 +432,4 @@ async def test_announcements_and_timers_of_an_ended_task_are_ignored() -> None:
     await ms(200)
     bench.send(1, TIMED)
 
-    assert (bench.told.lines, errors) == ([], [])
+    assert (bench.recorded.lines, errors) == ([], [])
