@@ -1,16 +1,16 @@
-"""The coroutines that make the calls of an asynchronous step.
+"""The coroutines that make the calls of an async step.
 
-A *slot* makes one call after the other and rests when there is none: slots, not tasks for each call, since to make a
-task costs more than to make a call. There are as many as were ever needed at once, at most the step's capacity, and one
-more for each call that is still at it although its record's time is up.
+A *slot* makes one call after the other, and rests when none may start. Slots are used instead of a task for each call,
+since creating a task costs more than making a call. There are as many as were ever needed at once: at most the capacity
+of the step, and one more for each cancelled call that has not ended.
 
 A slot is a task of its own and belongs to no task group: a group waits for ever for a coroutine that ignores its
-cancellation. ``close`` waits for a grace time, and reports what it leaves behind.
+cancellation. ``close`` waits for a grace time, and reports calls that are abandoned.
 
-Calls share a task, and must not notice. What a call leaves in context variables would be seen by the next one, so such
-a slot makes room for a new one. And who cancels a slot is either ``close``, or whoever gave the call up, or the call
-itself: timeouts of older libraries cancel their task and never take it back. So a slot ends when ``close`` says so, and
-forgets every other cancellation with its call.
+Calls share a task and must not notice. Context variables that a call changes would be seen by the next one, so such a
+slot is replaced by a new one. A slot can be cancelled by ``close``, for a call whose result does not count any more, or
+by the call itself: timeouts of older libraries cancel their task and do not take it back. So a slot ends when ``close``
+was called, and forgets every other cancellation with its call.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from aflow.operators.calls.operator import AsyncOperator
 from aflow.runtime.loop_budget import LoopBudget
 from aflow.runtime.mailbox_loop import MailboxLoop
 
-#: Seconds that a call may go on after it was cancelled before it is given up.
+#: Seconds that a cancelled call may take to end before it is reported as abandoned.
 GRACE: Final = 5.0
 
 #: Slots that are woken in one pass of the event loop. If more calls are ready they wait for a pass: slots whose calls
@@ -38,51 +38,51 @@ GRACE: Final = 5.0
 #: passes, so few slots are woken; an idle one has short passes, so all are within some milliseconds.
 _WAKES: Final = 64
 
-#: Stands for what a function returns, as long as it has not.
+#: The result of a function that has not returned.
 _NOTHING: Final = object()
 
 
 class Room(Protocol):
-    """Something that can be too full for the task to go on: an exchange, a sink, or a step whose calls are many."""
+    """Something that can be full: an exchange, a sink, or a step with many calls."""
 
     @property
     def full(self) -> bool: ...
 
 
 Report = Callable[[str, str, float], None]
-"""Gets the step, what happened, and the seconds that it took."""
+"""Report the step, an event, and its duration in seconds."""
 
 
 class Slot:
     """One coroutine that makes calls."""
 
-    __slots__ = ("begun", "call", "cancelled", "context", "looking", "reported", "task")
+    __slots__ = ("begun", "call", "cancelled", "check", "context", "reported", "task")
 
     def __init__(self, context: Context) -> None:
-        #: In which it makes its calls.
+        #: The context variables of its calls.
         self.context = context
         #: Set when the slot is made.
         self.task: asyncio.Task[None]
         #: True from the first step of its task.
         self.begun = False
-        #: What it is awaiting; None while it rests.
+        #: The call that it awaits; None while it rests.
         self.call: Call | None = None
-        #: True if its call was cancelled because it counts no more.
+        #: True if its call was cancelled because its result does not count any more.
         self.cancelled = False
-        #: True if it was reported that its call does not end.
+        #: True if its call was reported as abandoned.
         self.reported = False
-        #: Set while it is to be seen whether a call that was cancelled has ended.
-        self.looking: asyncio.TimerHandle | None = None
+        #: The timer that checks whether a cancelled call has ended.
+        self.check: asyncio.TimerHandle | None = None
 
-    def look_no_more(self) -> None:
-        """It has ended, or the job has."""
-        if self.looking is not None:
-            self.looking.cancel()
-            self.looking = None
+    def cancel_check(self) -> None:
+        """Cancel the check: the call has ended, or the job has."""
+        if self.check is not None:
+            self.check.cancel()
+            self.check = None
 
 
 class CallSlots:
-    """Makes the calls of one operator, in one subtask."""
+    """The slots of one operator, in one subtask."""
 
     def __init__(
         self,
@@ -100,66 +100,66 @@ class CallSlots:
         self._report = report
         self._grace = grace
         self._loop = asyncio.get_running_loop()
-        #: In which calls run: what the host had set when the job was started.
+        #: The context variables of calls: those of the host when the job was started.
         self._context = copy_context()
         self._slots: set[Slot] = set()
         #: Futures that slots rest on, the latest last.
         self._resting: list[asyncio.Future[None]] = []
-        #: Slots that were woken, or made, and have not asked for a call yet.
-        self._coming = 0
-        #: The slot that has finished a call last.
+        #: The number of slots that were woken or created and have not asked for a call.
+        self._awake = 0
+        #: The slot that completed a call last.
         self._last: Slot | None = None
-        #: True if that one had finished the call before, too: so calls may be of the kind that never waits.
+        #: True if it completed the call before, too: calls may be of the kind that never waits.
         self._at_once = False
-        #: True while a slot with such calls lets others have the loop.
+        #: True while a slot with such calls yields to the loop.
         self._pausing = False
-        #: True while ``_wake_rest`` is on its way.
-        self._looking = False
+        #: True while ``_wake_rest`` is scheduled.
+        self._wake_scheduled = False
         self._closing = False
-        #: What must not be full for calls to begin; given by the task, which holds the step up then.
+        #: Downstream parts that must not be full when calls start; set by the task, which blocks the step then.
         self.rooms: Sequence[Room] = ()
-        #: Until when calls may take to end, once they were cancelled (s, of the loop).
+        #: The end of the grace time of cancelled calls (s, of the loop).
         self._until = 0.0
 
     def start(self) -> None:
-        """Make calls from now on."""
+        """Start to make calls."""
         self._operator.on_ready = self._wake
         self._operator.on_settled = self._post
         self._operator.on_cancel = self._cancel
         self._wake()
 
     def cancel(self) -> None:
-        """Cancel all calls under way, and begin no other."""
+        """Cancel all running calls, and start no other."""
         self._closing = True
-        self._operator.on_ready = _nobody
+        self._operator.on_ready = _noop
         for slot in self._slots:
-            slot.look_no_more()
+            slot.cancel_check()
             slot.task.cancel()
         self._until = self._loop.time() + self._grace
 
     async def close(self) -> None:
-        """End all slots, behind ``cancel``. Calls that go on for longer than the grace time are reported."""
+        """Wait for all slots after ``cancel``. Report calls that do not end within the grace time."""
         tasks = {slot.task: slot for slot in self._slots}
         if not tasks:
             return
         left = max(0.0, self._until - self._loop.time())
-        _, going_on = await asyncio.wait(tasks, timeout=left)
-        for task in going_on:
+        _, remaining = await asyncio.wait(tasks, timeout=left)
+        for task in remaining:
             self._abandoned(tasks[task])
 
     def _wake(self) -> None:
-        """Have as many slots ask for calls as there are calls that may begin."""
-        need = self._operator.waiting - self._coming
+        """Wake, or create, a slot for each call that may start, up to ``_WAKES``."""
+        need = self._operator.waiting - self._awake
         if need > 1 and self._at_once:
             need = 1
-            self._look_again()
+            self._wake_later()
         elif need > _WAKES:
             need = _WAKES
-            self._look_again()
+            self._wake_later()
         resting = self._resting
         while need > 0:
             need -= 1
-            self._coming += 1
+            self._awake += 1
             while resting and resting[-1].done():
                 del resting[-1]  # cancelled
             if resting:
@@ -167,16 +167,16 @@ class CallSlots:
             else:
                 self._make()
 
-    def _look_again(self) -> None:
-        """One slot may make all calls, if none of them waits: in the next pass of the loop it shows."""
-        if not self._looking:
-            self._looking = True
+    def _wake_later(self) -> None:
+        """Wake more slots in the next pass of the loop, unless others have taken the calls by then."""
+        if not self._wake_scheduled:
+            self._wake_scheduled = True
             self._loop.call_soon(self._wake_rest)
 
     def _wake_rest(self) -> None:
-        self._looking = False
+        self._wake_scheduled = False
         if self._pausing:
-            self._look_again()
+            self._wake_later()
         else:
             self._at_once = False
             self._operator.on_ready()
@@ -184,7 +184,7 @@ class CallSlots:
     def _make(self) -> None:
         slot = Slot(self._context.copy())
         self._slots.add(slot)
-        # Not by the loop's task factory: an eager one would begin before it has given the task.
+        # Not with the task factory of the loop: an eager one would start before it returned the task.
         slot.task = asyncio.Task(
             self._serve(slot),
             loop=self._loop,
@@ -194,9 +194,9 @@ class CallSlots:
         slot.task.add_done_callback(partial(self._ended, slot))
 
     def _ended(self, slot: Slot, _task: asyncio.Task[None]) -> None:
-        if not slot.begun:  # it was cancelled before its first step, so that nothing of it has run
+        if not slot.begun:  # it was cancelled before its first step
             self._slots.discard(slot)
-            self._coming -= 1
+            self._awake -= 1
             self._operator.on_ready()
 
     def _described(self, error: BaseException) -> BaseException:
@@ -214,7 +214,7 @@ class CallSlots:
     async def _serve(self, slot: Slot) -> None:
         """Make calls until cancelled. Errors of this code, and more than errors of a call, end the job."""
         slot.begun = True
-        self._coming -= 1
+        self._awake -= 1
         try:
             await (self._make_plain_calls if self._operator.is_plain else self._make_calls)(slot)
         except asyncio.CancelledError:
@@ -242,11 +242,11 @@ class CallSlots:
                 awaitable = invoke(call)
                 result = await awaitable
             except (Exception, asyncio.CancelledError, SystemExit) as exc:
-                self._over(slot)
+                self._end_call(slot)
                 if not slot.cancelled:
                     self._raised(call, awaitable, exc)
             else:
-                self._over(slot)
+                self._end_call(slot)
                 if not slot.cancelled:
                     returned(call, result)
             if cancelling():
@@ -289,7 +289,7 @@ class CallSlots:
                 awaitable = fn(call.value)
                 call.result = await awaitable
             except (Exception, asyncio.CancelledError, SystemExit) as exc:
-                self._over(slot)
+                self._end_call(slot)
                 self._raised(call, awaitable, exc)
             else:
                 if self._closing:
@@ -317,7 +317,7 @@ class CallSlots:
 
     def _replace(self) -> None:
         """Make a slot in place of one whose call has changed the context variables."""
-        self._coming += 1
+        self._awake += 1
         self._make()
 
     async def _let_others_run(self) -> None:
@@ -327,7 +327,7 @@ class CallSlots:
             await self._pause()
 
     async def _pause(self) -> None:
-        """Let others have the loop."""
+        """Yield to the loop."""
         self._pausing = True
         try:
             await self._loop_budget.hand_over()
@@ -335,14 +335,14 @@ class CallSlots:
             self._pausing = False
 
     def _broke(self, error: BaseException) -> None:
-        """A slot has ended, and so does the job."""
-        with suppress(MailboxClosed):  # nobody waits for this task
+        """End the job: a slot failed."""
+        with suppress(MailboxClosed):  # the task has ended
             self._mails.mailbox.post(partial(_raise, self._described(error)))
         if isinstance(error, KeyboardInterrupt):
             raise error
 
-    def _over(self, slot: Slot) -> None:
-        """Its call has ended. Where the job ends too, that is all, whether or not the call has swallowed the word."""
+    def _end_call(self, slot: Slot) -> None:
+        """Note that the call has ended. Raise ``CancelledError`` if the job ends, even if the call swallowed it."""
         slot.call = None
         if self._closing:
             raise asyncio.CancelledError
@@ -354,13 +354,13 @@ class CallSlots:
             self._operator.raised(call, error)
 
     async def _forget_cancellation(self, slot: Slot) -> None:
-        """What has cancelled the call, from without or within, is over with it."""
+        """Forget cancellations of a call that has ended."""
         slot.cancelled = slot.reported = False
-        slot.look_no_more()
+        slot.cancel_check()
         while slot.task.uncancel():
             pass
         with suppress(asyncio.CancelledError):
-            # A call that was cancelled and awaited nothing after that would leave it to the next one (before 3.13).
+            # Before Python 3.13, a cancelled call that did not await passes the cancellation to the next one.
             await asyncio.sleep(0)
         if self._closing:
             raise asyncio.CancelledError
@@ -373,21 +373,21 @@ class CallSlots:
         except asyncio.CancelledError:
             if (
                 not rest.cancelled()
-            ):  # it was woken, and then cancelled by somebody else: another one has to come
-                self._coming -= 1
+            ):  # it was woken and then cancelled from outside: another slot has to take the call
+                self._awake -= 1
                 self._operator.on_ready()
             raise
-        self._coming -= 1
+        self._awake -= 1
 
     def _cancel(self, call: Call) -> None:
-        """The result of ``call`` counts no more."""
+        """Cancel ``call``: its result does not count any more."""
         slot: Slot = call.slot
         slot.cancelled = True
         slot.task.cancel()
-        slot.look_no_more()
-        slot.looking = self._loop.call_later(self._grace, self._look, slot, call)
+        slot.cancel_check()
+        slot.check = self._loop.call_later(self._grace, self._check_ended, slot, call)
 
-    def _look(self, slot: Slot, call: Call) -> None:
+    def _check_ended(self, slot: Slot, call: Call) -> None:
         if slot.call is call and not self._closing:
             self._abandoned(slot)
 
@@ -397,14 +397,14 @@ class CallSlots:
         slot.reported = True
         self._operator.calls.abandoned += 1
         value = "" if slot.call is None else f" for {shown(slot.call.value)}"
-        self._report(self.step, f"a call{value} goes on although it was cancelled", self._grace)
+        self._report(self.step, f"a call{value} continues although it was cancelled", self._grace)
 
     def _post(self) -> None:
-        # Hot path: once for each time that something leaves, which at a hundred calls are a handful of records.
+        # Hot path: once for each emission, which at a hundred calls in flight are some thirty records.
         try:
             self._mails.mailbox.post(self._emit)
         except MailboxClosed:
-            return  # the task has ended: nobody waits for what its calls give
+            return  # the task has ended
 
     def _emit(self) -> None:
         try:
@@ -412,13 +412,13 @@ class CallSlots:
         except AflowError:
             raise
         except (Exception, asyncio.CancelledError, SystemExit) as exc:
-            # Nothing is awaited here, so a CancelledError comes from a user function and cancels nobody.
+            # Nothing is awaited here: a CancelledError is raised by a user function and does not cancel the task.
             raise OperatorError.of(self.step, exc) from exc
-        if self._is_of_interest():
+        if self._concerns_task():
             self._mails.resume()
 
-    def _is_of_interest(self) -> bool:
-        """Whether the task has anything to do: not while the step is as full as before, and is not to be held up."""
+    def _concerns_task(self) -> bool:
+        """Return True if the task has to look: the step is not full any more, or a part downstream is full."""
         if not self._operator.full:
             return True
         for room in self.rooms:  # noqa: SIM110 — three times as fast as any()
@@ -440,5 +440,5 @@ def _raise(error: BaseException) -> None:
     raise error
 
 
-def _nobody() -> None:
-    """Takes the place of what is over."""
+def _noop() -> None:
+    """Do nothing."""

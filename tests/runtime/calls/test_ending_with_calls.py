@@ -405,7 +405,7 @@ async def test_a_call_that_goes_on_when_its_time_is_up_frees_its_slot_is_reporte
     assert (calls.abandoned, calls.in_flight, calls.dropped) == (2, 0, 2)
     assert sink.values == []
     assert [str(event) for event in events] == [
-        f"step 'ask': a call for {number} goes on although it was cancelled; given up after 5.000 s"
+        f"step 'ask': a call for {number} continues although it was cancelled; given up after 5.000 s"
         for number in (1, 2)
     ]
 

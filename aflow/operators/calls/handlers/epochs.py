@@ -1,14 +1,15 @@
-"""Where handlers stand among watermarks.
+"""The epochs of a step with handlers: the parts of the stream between two fences.
 
-Theory. Fences cut the stream into *stages*. The results of a stage leave as its handlers complete, but only while it is
-the first one: its fence follows once nothing of it is left, and then the next stage is the first one. So far that is
-``UnorderedCalls``. But what is left of a stage is not known before its handlers have taken effect: one may set a timer
-that has to ring before the watermark behind it. So a stage is over only when its calls *have left*, not when they are
-settled, and what leaves is handed out piece by piece, with room between the pieces for more calls of the same stage.
+Theory. Fences (watermarks, idleness) cut the stream into *epochs*. The results of an epoch are emitted as its handlers
+complete, but only in the first epoch: its fence follows once nothing of it is left, and then the next epoch is the
+first one. So far that is ``UnorderedCalls``. But what is left of an epoch is not known before its handlers took effect:
+one may register a timer that has to fire before the watermark that follows. So an epoch ends only when its calls are
+*emitted*, not when they are settled, and ``take`` returns one run at a time, so that calls of the same epoch can be put
+between two runs.
 
-Each call knows its stage, and each stage the next one; so a key can go from stage to stage by itself, while other keys
-are elsewhere. That is also how keys go on that were restored: the stages in which they stood in the snapshot are made
-again for them alone, and lead to the first new one. Their results leave with the stage that is their *home*.
+Each call has its epoch, and each epoch the next one. So a key proceeds from epoch to epoch by itself, while other keys
+are in other epochs. Restored keys proceed so too: the epochs in which they were in the snapshot are created again for
+them alone, and lead to the first new one. Their results are emitted with the epoch that is their *home*.
 """
 
 from __future__ import annotations
@@ -22,43 +23,43 @@ from aflow.model.elements import Watermark
 from aflow.model.time import Timestamp
 
 
-class Stage:
-    """What is between two fences."""
+class Epoch:
+    """The part of the stream between two fences."""
 
     __slots__ = ("before", "ends", "fence", "home", "left", "next", "settled")
 
-    def __init__(self, before: Timestamp, home: Stage | None = None) -> None:
-        #: The watermark in front of it, or of an earlier stage if the fence in front is none (epoch ms).
+    def __init__(self, before: Timestamp, home: Epoch | None = None) -> None:
+        #: The last watermark before it (epoch ms).
         self.before = before
-        #: The watermark that ends it; None while it is open, and if something else ends it.
+        #: The watermark that ends it; None while it is open, and if another fence ends it.
         self.ends: Timestamp | None = None
         #: None while it is open.
-        self.next: Stage | None = None
+        self.next: Epoch | None = None
         self.home: Final = home or self
-        #: What ends it; of homes only.
+        #: The fence that ends it; only in homes.
         self.fence: Fence | None = None
-        #: Calls that have not left; of homes only, as the next one is.
+        #: The number of calls that were not emitted; only in homes, as the next attribute.
         self.left = 0
-        #: Those that are settled, in the order in which they were.
+        #: Settled calls, in the order of settling.
         self.settled: list[Call] = []
 
 
-class Stages:
-    """The stages from the first that is not over to the last, which is open. A ``CallQueue``."""
+class WatermarkEpochs:
+    """The epochs from the first that has not ended to the last, which is open. A ``CallQueue``."""
 
     def __init__(self, watermark: Timestamp) -> None:
-        self._first = self.last = Stage(watermark)
+        self._first = self.last = Epoch(watermark)
         #: As an ordered set.
         self._calls: dict[Call, None] = {}
         self._fences = 0
-        #: How many settled calls wait for the fence of an earlier stage.
+        #: The number of settled calls that wait for the fence of an earlier epoch.
         self._held = 0
 
     def __len__(self) -> int:
         return len(self._calls) + self._fences
 
     def full(self, most: int) -> bool:
-        """As ``UnorderedCalls`` does."""
+        """Return True if the step is full, as in ``UnorderedCalls``."""
         held = self._held
         return len(self._calls) - held >= most or held >= HELD * most or self._fences >= HELD * most
 
@@ -70,25 +71,25 @@ class Stages:
     def fences(self) -> list[tuple[int, Fence]]:
         found: list[tuple[int, Fence]] = []
         preceding = 0
-        stage: Stage | None = self._first
-        while stage is not None and stage.fence is not None:
-            preceding += stage.left
-            found.append((preceding, stage.fence))
-            stage = stage.next
+        epoch: Epoch | None = self._first
+        while epoch is not None and epoch.fence is not None:
+            preceding += epoch.left
+            found.append((preceding, epoch.fence))
+            epoch = epoch.next
         return found
 
     def put(self, calls: Sequence[Call]) -> None:
         for call in calls:
             self.put_in(call, self.last)
 
-    def put_in(self, call: Call, stage: Stage) -> None:
-        """A call that belongs to ``stage``, which is not over."""
-        call.segment = stage
-        stage.home.left += 1
+    def put_in(self, call: Call, epoch: Epoch) -> None:
+        """Put a call into ``epoch``, which has not ended."""
+        call.segment = epoch
+        epoch.home.left += 1
         self._calls[call] = None
 
     def withdraw(self, call: Call) -> None:
-        """There is nothing to be made of ``call``, which is not settled."""
+        """Remove ``call``, which is not settled and has no result."""
         call.done = True
         call.segment.home.left -= 1
         del self._calls[call]
@@ -98,16 +99,16 @@ class Stages:
         closed.fence = fence
         if isinstance(fence, Watermark):
             closed.ends = fence.timestamp
-        self.last = closed.next = Stage(closed.before if closed.ends is None else closed.ends)
+        self.last = closed.next = Epoch(closed.before if closed.ends is None else closed.ends)
         self._fences += 1
 
     def passed(self, watermark: Timestamp) -> None:
-        """It came while nothing was here, and is gone."""
+        """Record a watermark that was emitted while the queue was empty."""
         self.last.before = watermark
 
     def settle(self, call: Call) -> None:
         call.done = True
-        home: Stage = call.segment.home
+        home: Epoch = call.segment.home
         home.settled.append(call)
         if home is not self._first:
             self._held += 1
@@ -122,7 +123,7 @@ class Stages:
         return bool(first.settled) or (not first.left and first.fence is not None)
 
     def take(self) -> Out:
-        """One run, or one fence: whoever takes it may put more into the first stage before asking for the next one."""
+        """Remove and return one run or one fence. Calls may be put into the first epoch before the next."""
         first = self._first
         if first.settled:
             run, first.settled = first.settled, []

@@ -1,15 +1,16 @@
-"""Which handler of a key is the next one.
+"""The next handler of each key.
 
-Theory. A key that has something to do has a *line*: one call that is under way (or waits for a slot, or for its results
-to leave), and behind it records that wait. The line stands in a stage. When its call has left, what is next is
+Theory. A key with something to do has a *queue*: one call that is running (or waits for a slot, or for the emission of
+its results), and records that wait for it. The queue is in one epoch. When the results of its call were emitted, the
+next handler is
 
-1. the first record that waits, if it belongs to the stage of the line;
-2. else, if a watermark ends the stage, the earliest timer of the key that is due at it;
-3. else the same in the next stage; and nothing if the stage is open: the line is over.
+1. the first waiting record, if it belongs to the epoch of the queue;
+2. else, if a watermark ends the epoch, the earliest timer of the key that is due at it;
+3. else the same in the next epoch. If the epoch is open, nothing is left and the queue is removed.
 
-That is the order in which a step that never waits would do it: the records before a watermark, the timers that are due
-at it with those that they set, the records behind it. Timers that are set for a moment that the line has passed are due
-at the next watermark.
+A step that never waits has the same order: the records before a watermark, the timers that are due at it with those
+that they register, the records after it. Timers that are registered for an earlier moment are due at the next
+watermark.
 """
 
 from __future__ import annotations
@@ -20,69 +21,69 @@ from typing import TypeAlias
 
 from aflow.machines.calls.call import Call
 from aflow.model.time import Timestamp
-from aflow.operators.calls.handlers.epochs import Stage
+from aflow.operators.calls.handlers.epochs import Epoch
 
 Due: TypeAlias = Callable[[Hashable], Timestamp | None]
-"""The earliest event timer of a key that was found to be due, and has not rung."""
+"""Return the earliest event timer of a key that is due and has not fired."""
 
 
-class _Line:
-    __slots__ = ("stage", "waiting")
+class _KeyQueue:
+    __slots__ = ("epoch", "waiting")
 
-    def __init__(self, stage: Stage) -> None:
-        #: Where the call under way belongs.
-        self.stage = stage
-        #: None: nothing waits.
+    def __init__(self, epoch: Epoch) -> None:
+        #: The epoch of the running call.
+        self.epoch = epoch
+        #: Records that wait; None for none.
         self.waiting: deque[Call] | None = None
 
 
-class KeyLines:
-    """The lines of all keys that have something to do."""
+class KeyQueues:
+    """The queues of all keys with something to do."""
 
     def __init__(self, due: Due) -> None:
         self._due = due
-        self._lines: dict[Hashable, _Line] = {}
+        self._queues: dict[Hashable, _KeyQueue] = {}
 
     def __contains__(self, key: Hashable) -> bool:
-        return key in self._lines
+        return key in self._queues
 
     def __len__(self) -> int:
-        return len(self._lines)
+        return len(self._queues)
 
     def admit(self, calls: Iterable[Call]) -> list[Call]:
-        """Those of ``calls``, which were put into their stages, whose turn it is at once."""
+        """Return the calls that may start at once; the others wait. All were put into their epochs."""
         # Hot path: once for each record.
-        lines, admitted = self._lines, list[Call]()
+        queues, admitted = self._queues, list[Call]()
         for call in calls:
-            line = lines.get(call.key)
-            if line is None:
-                lines[call.key] = _Line(call.segment)
+            queue = queues.get(call.key)
+            if queue is None:
+                queues[call.key] = _KeyQueue(call.segment)
                 admitted.append(call)
-            elif line.waiting is None:
-                line.waiting = deque((call,))
+            elif queue.waiting is None:
+                queue.waiting = deque((call,))
             else:
-                line.waiting.append(call)
+                queue.waiting.append(call)
         return admitted
 
-    def begin(self, key: Hashable, stage: Stage) -> bool:
-        """A line without a call, for ``next`` to be asked; False if the key has one."""
-        if key in self._lines:
+    def begin(self, key: Hashable, epoch: Epoch) -> bool:
+        """Create a queue without a call, to call ``next`` for; False if the key has a queue."""
+        if key in self._queues:
             return False
-        self._lines[key] = _Line(stage)
+        self._queues[key] = _KeyQueue(epoch)
         return True
 
-    def next(self, key: Hashable) -> Call | tuple[Timestamp, Stage] | None:
-        """What follows the call of ``key`` that has left: a call, or a timer and its stage; None: the line is over."""
-        line = self._lines[key]
+    def next(self, key: Hashable) -> Call | tuple[Timestamp, Epoch] | None:
+        """Return what follows the emitted call of ``key``: a call, or a timer and its epoch; None for nothing."""
+        queue = self._queues[key]
         while True:
-            stage, waiting = line.stage, line.waiting
-            if waiting and waiting[0].segment is stage:
+            epoch, waiting = queue.epoch, queue.waiting
+            if waiting and waiting[0].segment is epoch:
                 return waiting.popleft()
-            if stage.ends is not None:
+            if epoch.ends is not None:
                 at = self._due(key)
-                if at is not None and at <= stage.ends:
-                    return at, stage
-            if stage.next is None:
-                del self._lines[key]
+                if at is not None and at <= epoch.ends:
+                    return at, epoch
+            if epoch.next is None:
+                del self._queues[key]
                 return None
-            line.stage = stage.next
+            queue.epoch = epoch.next

@@ -1,13 +1,13 @@
-"""The step whose handlers are awaited, with state and timers for each key.
+"""The step with async handlers, state and timers for each key.
 
-Theory. Handlers are calls, and slots make them as they make those of ``AsyncOperator``. What one does it does to
-``Effects``: a transaction on the state of its key, changes of timers, side outputs. They wait with its results. When
-these may leave, ``emit`` lets all of it happen, in the task's own coroutine: state, timers, results, side outputs. Only
-then does the key go on: to a record that waits, or to a timer that is due (see ``lines`` for the order). So whatever a
-checkpoint finds has happened with all that belongs to it, or not at all, and then its record is in the snapshot.
+Theory. Handlers are calls, and slots make them as they make those of ``AsyncOperator``. The effects of a handler are
+collected in ``Effects``: a transaction on the state of its key, changes of timers, side outputs. They wait with its
+results. ``emit`` applies all of them in the task's own coroutine: state, timers, results, side outputs. Only then does
+the key proceed, to a waiting record or to a timer that is due (see ``key_queues`` for the order). So a checkpoint
+contains all effects of a handler, or none of them and its record.
 
-A watermark waits for all handlers in front of it, and for the timers that are due at it, which ring in front of it too:
-the fences of ``stages``. What other keys do behind it does not wait.
+A watermark waits for all handlers before it, and for the timers that are due at it, which fire before it too: the
+fences of ``epochs``. Handlers of other keys after it do not wait.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ from aflow.operators.calls.async_process import (
     Effects,
     resource_of,
 )
-from aflow.operators.calls.handlers.epochs import Stage, Stages
-from aflow.operators.calls.handlers.key_queues import KeyLines
+from aflow.operators.calls.handlers.epochs import Epoch, WatermarkEpochs
+from aflow.operators.calls.handlers.key_queues import KeyQueues
 from aflow.operators.calls.handlers.stored import (
     HANDLERS,
     CapturedHandlers,
@@ -59,7 +59,7 @@ from aflow.state.transactions import Transactions
 
 
 class AsyncProcessOperator(AsyncOperator):
-    """Runs an ``AsyncKeyedProcess``. Of ``settings`` it heeds all but order, results, ``into``, cache and groups.
+    """Run an ``AsyncKeyedProcess``. Order, results, ``into``, cache and groups of ``settings`` have no effect.
 
     ``key_type`` is the type of the keys, which snapshots need unless keys are plain Python values.
     """
@@ -80,14 +80,14 @@ class AsyncProcessOperator(AsyncOperator):
         self._key_type = key_type
         self._to_close: Final = ExitStack()
         self._ended = False
-        #: Of attempts that are under way, and of handlers that have not left.
+        #: The effects of running attempts, and of handlers whose results were not emitted.
         self._effects: dict[Call, Effects] = {}
         self._timers: Final = HandlerTimers()
-        self._lines: Final = KeyLines(self._timers.due)
-        self._stages = Stages(MIN_TIMESTAMP)
+        self._key_queues: Final = KeyQueues(self._timers.due)
+        self._epochs = WatermarkEpochs(MIN_TIMESTAMP)
 
     def _new_queue(self) -> CallQueue:
-        return self._stages
+        return self._epochs
 
     def _functions(self) -> StepFunctions:
         return replace(
@@ -102,8 +102,8 @@ class AsyncProcessOperator(AsyncOperator):
         own = isinstance(error, OperatorError) and error.operator == self.name
         return own or isinstance(error, FlowDefinitionError)
 
-    def _begin_stages(self, watermark: Timestamp) -> None:
-        self.scheduler.queue = self._stages = Stages(watermark)
+    def _begin_epochs(self, watermark: Timestamp) -> None:
+        self.scheduler.queue = self._epochs = WatermarkEpochs(watermark)
 
     def open(self, context: OperatorContext) -> None:
         """Raises ``OperatorError`` if the function's own ``open`` fails."""
@@ -140,32 +140,34 @@ class AsyncProcessOperator(AsyncOperator):
 
     def _put(self, calls: Sequence[Call]) -> None:
         self._set_time()
-        self._put_in(calls, self._stages.last)
-        self.scheduler.make_ready(self._lines.admit(calls))
+        self._put_in(calls, self._epochs.last)
+        self.scheduler.make_ready(self._key_queues.admit(calls))
 
-    def _put_in(self, calls: Sequence[Call], stage: Stage) -> None:
-        """Put calls into a stage; they are not made ready."""
+    def _put_in(self, calls: Sequence[Call], epoch: Epoch) -> None:
+        """Put calls into a epoch; they are not made ready."""
         self.scheduler.register(calls)
         for call in calls:
-            self._stages.put_in(call, stage)
+            self._epochs.put_in(call, epoch)
 
     def on_watermark(self, timestamp: Timestamp) -> None:
         if timestamp <= self._received:
-            return  # after a restore the inputs catch up with what was known
+            return  # after a restore the inputs repeat watermarks that were restored
         self._received = timestamp
-        self._ahead = self._ahead.after(self.watermark)  # that of all handlers that have not left
+        self._ahead = self._ahead.after(
+            self.watermark
+        )  # the watermark of all handlers that were not emitted
         keys = self._timers.reached(timestamp)
         if not keys and not self.busy:
-            self._stages.passed(timestamp)
+            self._epochs.passed(timestamp)
             self._emit_fence(Watermark(timestamp))
             return
-        closed = self._stages.last
-        self._stages.put_fence(Watermark(timestamp))
+        closed = self._epochs.last
+        self._epochs.put_fence(Watermark(timestamp))
         self._set_time()
         self.scheduler.make_ready(
             following
             for key in keys
-            if self._lines.begin(key, closed) and (following := self._next(key)) is not None
+            if self._key_queues.begin(key, closed) and (following := self._next(key)) is not None
         )
         self._act()
         self.on_ready()
@@ -173,8 +175,8 @@ class AsyncProcessOperator(AsyncOperator):
     def on_processing_time(self, now: Timestamp) -> None:
         super().on_processing_time(now)
         if not self._ended:
-            rang = self._timers.rang(now)
-            self._put([timer_call(TimeDomain.PROCESSING, at, key) for at, key in rang])
+            fired = self._timers.fired(now)
+            self._put([timer_call(TimeDomain.PROCESSING, at, key) for at, key in fired])
             self._set_alarm()
             self._act()
             self.on_ready()
@@ -192,17 +194,17 @@ class AsyncProcessOperator(AsyncOperator):
         context = self.context
         effects = Effects(self.name, self._transactions.open(call.key), clocked=context.clocked)
         self._effects[call] = effects
-        clock, stage = context.clock, call.segment
+        clock, epoch = context.clock, call.segment
         resource = (self._resource, self.context.resource)
         if not isinstance(call, TimerCall):
-            watermark = self._watermark_of(call.key, stage.before)
+            watermark = self._watermark_of(call.key, epoch.before)
             ctx = AsyncContext[Any](
                 effects, clock, call.timestamp, watermark, None, resource=resource
             )
             return self._function.process(call.value, ctx)
         timer = call.timer
         event = timer.domain is TimeDomain.EVENT
-        watermark = self._watermark_of(call.key, stage.ends if event else stage.before)
+        watermark = self._watermark_of(call.key, epoch.ends if event else epoch.before)
         ctx = AsyncContext[Any](
             effects, clock, call.timestamp, watermark, timer.domain, resource=resource
         )
@@ -234,8 +236,8 @@ class AsyncProcessOperator(AsyncOperator):
     # --------------------------------------------------------------------------------------------- leaving
 
     def emit(self) -> None:
-        """Let what is settled happen and leave, and what follows it begin."""
-        while self._stages.has_out:
+        """Apply and emit the effects of settled handlers, and let the next handlers of their keys start."""
+        while self._epochs.has_out:
             super().emit()
         super().emit()
         self._set_alarm()
@@ -244,7 +246,7 @@ class AsyncProcessOperator(AsyncOperator):
     def _emit_run(self, run: list[Call]) -> None:
         sides = _Sides()
         for call in run:
-            self._happen(call, sides)
+            self._apply(call, sides)
         super()._emit_run(run)
         sides.emit(self.output.side)
         self._set_time()
@@ -252,7 +254,7 @@ class AsyncProcessOperator(AsyncOperator):
             if (following := self._next(call.key)) is not None:
                 self.scheduler.make_ready((following,))
 
-    def _happen(self, call: Call, sides: _Sides) -> None:
+    def _apply(self, call: Call, sides: _Sides) -> None:
         timers, key = self._timers, call.key
         if isinstance(call, TimerCall):
             timers.delete(call.timer.domain, call.timer.at, key)
@@ -267,27 +269,27 @@ class AsyncProcessOperator(AsyncOperator):
             sides.add(tag, value, call.timestamp)
 
     def _next(self, key: Hashable) -> Call | None:
-        """What ``key`` goes on with, now that its last handler has taken effect; None if there is nothing."""
+        """Return the next handler of ``key``, whose last one took effect; None if there is none."""
         while True:
-            following = self._lines.next(key)
+            following = self._key_queues.next(key)
             if following is None:
-                self._timers.line_is_over(key)
+                self._timers.on_queue_empty(key)
                 return None
             if isinstance(following, tuple):
-                at, stage = following
+                at, epoch = following
                 call = timer_call(TimeDomain.EVENT, at, key)
-                self._put_in((call,), stage)
+                self._put_in((call,), epoch)
                 return call
             if not isinstance(following, TimerCall) or self._timers.waits(following.timer.at, key):
                 return following
-            self._stages.withdraw(following)  # deleted meanwhile
+            self._epochs.withdraw(following)  # the timer was deleted meanwhile
 
     # ---------------------------------------------------------------------------------------------- state
 
     def size(self) -> StateSize:
-        """Each state of a key is an entry, and each record whose handler has not taken effect."""
+        """Each state of a key is an entry, and each record whose handler did not take effect."""
         states = sum(len(list(self._backend.keys(spec.name))) for spec in self._states)
-        records = sum(not isinstance(call, TimerCall) for call in self._stages.calls)
+        records = sum(not isinstance(call, TimerCall) for call in self._epochs.calls)
         return StateSize(
             entries=states + records,
             event_timers=self._timers.count(TimeDomain.EVENT),
@@ -300,7 +302,7 @@ class AsyncProcessOperator(AsyncOperator):
     def snapshot(self) -> OperatorSnapshot:
         """Raises ``CheckpointError`` for a key or a value that cannot be encoded."""
         backend = self._backend
-        under_way = encoded(standing(self._stages.calls), self._stored, self.context.subtask)
+        under_way = encoded(standing(self._epochs.calls), self._stored, self.context.subtask)
         return OperatorSnapshot(
             merge_keyed(backend.snapshot(), self._timers.snapshot(backend.key_codec)),
             {**self._stored_watermark(), **under_way},
@@ -312,52 +314,52 @@ class AsyncProcessOperator(AsyncOperator):
         backend = self._backend
         rows = backend.capture(changes=changes)
         if changes and not self._states:
-            rows = KeyedRows({}, ())  # however many keys came by
+            rows = KeyedRows({}, ())  # the keys are not stored
         timers = self._timers.capture(changes=rows.keys is not None, beside=rows.keys or ())
         if timers is None:
             return self.capture(changes=False)
         captured = CapturedRows(backend.key_codec, rows, timers, self._stored_watermark())
-        under_way = standing(self._stages.calls)
+        under_way = standing(self._epochs.calls)
         return CapturedHandlers(captured, self._stored, self.context.subtask, under_way)
 
     def _stored_watermark(self) -> Mapping[str, tuple[bytes, ...]]:
-        """Return the newest watermark as operator state; not the end of time, for which calls may have to leave."""
+        """Return the newest watermark as operator state; not the end of time, before which calls have to be emitted."""
         received = self._received
         newest = self.watermark if received == MAX_TIMESTAMP else received
         return self._ahead.stored(newest, self.context.key_groups)
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
-        """Handlers that had not taken effect run again, before all others.
+        """Run handlers again that had not taken effect, before all others.
 
         The watermark is the smallest one of the former subtasks; each key keeps that of its own subtask.
         """
         watermark, self._ahead = restored_watermarks(snapshot, self._received, self.context)
         self._received = watermark
-        self._begin_stages(watermark)
+        self._begin_epochs(watermark)
         self._backend.restore(snapshot.keyed)
-        home = first = self._stages.last
+        home = first = self._epochs.last
         if watermark > MIN_TIMESTAMP:
-            # It may not have been sent on.
-            self._stages.put_fence(Watermark(watermark))
-            first = self._stages.last
+            # It may not have been emitted.
+            self._epochs.put_fence(Watermark(watermark))
+            first = self._epochs.last
         own = restored(snapshot, self._stored, self.context, home, first)
         in_line = {call.key for call, _ in own.records} | {key for key, _ in own.ringing}
-        horizon = max([watermark, *(stage.ends for stage in own.stages if stage.ends is not None)])
+        horizon = max([watermark, *(epoch.ends for epoch in own.epochs if epoch.ends is not None)])
         self._timers.restore(self._backend.key_codec, snapshot.keyed, horizon, in_line)
-        ringing = [key for key, stage in own.ringing if self._lines.begin(key, stage)]
-        for call, stage in own.records:
-            self._put_in((call,), stage)
-            self.scheduler.make_ready(self._lines.admit((call,)))
+        ringing = [key for key, epoch in own.ringing if self._key_queues.begin(key, epoch)]
+        for call, epoch in own.records:
+            self._put_in((call,), epoch)
+            self.scheduler.make_ready(self._key_queues.admit((call,)))
         for key in ringing:
             if (following := self._next(key)) is not None:
                 self.scheduler.make_ready((following,))
-        if not self._stages.calls and HANDLERS not in snapshot.operator:
-            self._begin_stages(watermark)  # all subtasks had emitted their watermarks
+        if not self._epochs.calls and HANDLERS not in snapshot.operator:
+            self._begin_epochs(watermark)  # all subtasks had emitted their watermarks
         self._set_alarm()
 
 
 class _Sides:
-    """What handlers have sent to side outputs, in order: those with timestamps apart from those without."""
+    """Values for side outputs, in order; those with timestamps apart from those without."""
 
     def __init__(self) -> None:
         self._columns: dict[tuple[str, bool], tuple[list[Any], list[Any]]] = {}

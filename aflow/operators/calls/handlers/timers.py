@@ -1,9 +1,9 @@
-"""The timers of a step whose handlers are awaited: a timer is there until its handler has taken effect.
+"""The timers of a step with async handlers: a timer exists until its handler took effect.
 
-Theory. ``KeyTimers`` has all timers there are, and so what belongs into snapshots. Beside it stands which of them have
-to be looked at: *upcoming* ones, until the watermark or the clock comes to them, and then, until they are gone, *due*
-ones by key (event time), or *rung* ones (processing time). Event timers that are due ring when it is their key's turn;
-those set for a moment that the watermark has passed are due at once, and ring with the next watermark.
+Theory. ``KeyTimers`` has all timers, for snapshots. Indexes contain those to look at: *upcoming* ones until the
+watermark or the clock reaches them, and then, until they are deleted, *due* ones by key (event time) or *fired* ones
+(processing time). Event timers that are due fire in their key's order. Those registered for a moment that the watermark
+has passed are due at once, and fire with the next watermark.
 """
 
 from __future__ import annotations
@@ -19,28 +19,28 @@ from aflow.state.keyed_entries import Keyed, KeyGroupCodec, Members
 
 
 class _NoAlarm:
-    """The step has one alarm for several ends, and sets it itself."""
+    """No alarm: the step has one for several purposes, and sets it itself."""
 
     def set(self, at: Timestamp | None) -> None:
         return None
 
 
 class HandlerTimers:
-    """Timers by key, in both domains."""
+    """Timers by key, in both time domains."""
 
     def __init__(self) -> None:
         self._all: Final = KeyTimers(_NoAlarm())
         self._upcoming: Final[dict[TimeDomain, TimerQueue[Hashable, None]]] = {
             domain: TimerQueue() for domain in TimeDomain
         }
-        #: How far keys may have come: event timers up to here may be due.
+        #: The latest watermark that a key may have reached: event timers up to here may be due.
         self._horizon: Timestamp = MIN_TIMESTAMP
         #: By key, in time order; none of the lists is empty.
         self._due: dict[Hashable, list[Timestamp]] = {}
-        #: Keys that may have due timers, and no line in which they would ring; as an ordered set.
+        #: Keys that may have due timers and no queue in which they would fire; as an ordered set.
         self._late: dict[Hashable, None] = {}
         #: Processing timers whose handler waits for its turn, or runs.
-        self._rung: set[tuple[Timestamp, Hashable]] = set()
+        self._fired: set[tuple[Timestamp, Hashable]] = set()
 
     def count(self, domain: TimeDomain) -> int:
         return len(self._all.queues[domain])
@@ -48,7 +48,7 @@ class HandlerTimers:
     # ---------------------------------------------------------------------------------- what handlers do
 
     def set(self, domain: TimeDomain, at: Timestamp, key: Hashable) -> None:
-        """Nothing if it is there."""
+        """Register a timer, unless it exists."""
         if not self._all.queues[domain].register(at, key, None):
             return
         if domain is TimeDomain.EVENT and at <= self._horizon:
@@ -57,13 +57,13 @@ class HandlerTimers:
             self._upcoming[domain].register(at, key, None)
 
     def delete(self, domain: TimeDomain, at: Timestamp, key: Hashable) -> None:
-        """Nothing if it is not there."""
+        """Delete a timer, if it exists."""
         if not self._all.queues[domain].delete(at, key, None):
             return
         if self._upcoming[domain].delete(at, key, None):
             return
         if domain is TimeDomain.PROCESSING:
-            self._rung.discard((at, key))
+            self._fired.discard((at, key))
             return
         due = self._due[key]
         due.remove(at)
@@ -73,12 +73,12 @@ class HandlerTimers:
     # ------------------------------------------------------------------------------------ what is due
 
     def due(self, key: Hashable) -> Timestamp | None:
-        """The earliest event timer of ``key`` that is due; None if there is none."""
+        """Return the earliest event timer of ``key`` that is due; None if there is none."""
         due = self._due.get(key)
         return due[0] if due else None
 
     def reached(self, watermark: Timestamp) -> Collection[Hashable]:
-        """The watermark has come to the step: which keys without a line have timers now that are due, maybe."""
+        """Advance to ``watermark``, and return the keys without a queue that may have due timers."""
         self._horizon = max(self._horizon, watermark)
         found, self._late = self._late, {}
         for at, key, _ in self._upcoming[TimeDomain.EVENT].due(watermark):
@@ -86,24 +86,24 @@ class HandlerTimers:
             found[key] = None
         return found
 
-    def line_is_over(self, key: Hashable) -> None:
-        """What is due of ``key`` is so since it was set, and rings with the next watermark."""
+    def on_queue_empty(self, key: Hashable) -> None:
+        """The queue of ``key`` is empty. Timers that were due when registered fire with the next watermark."""
         if key in self._due:
             self._late[key] = None
 
-    def rang(self, now: Timestamp) -> list[tuple[Timestamp, Hashable]]:
-        """Time and key of the processing timers that the clock has come to."""
-        rang = [(at, key) for at, key, _ in self._upcoming[TimeDomain.PROCESSING].due(now)]
-        self._rung.update(rang)
-        return rang
+    def fired(self, now: Timestamp) -> list[tuple[Timestamp, Hashable]]:
+        """Return time and key of the processing timers that the clock has reached."""
+        fired = [(at, key) for at, key, _ in self._upcoming[TimeDomain.PROCESSING].due(now)]
+        self._fired.update(fired)
+        return fired
 
     def waits(self, at: Timestamp, key: Hashable) -> bool:
-        """Whether a processing timer that rang is still there."""
-        return (at, key) in self._rung
+        """Return True if a processing timer that fired still exists."""
+        return (at, key) in self._fired
 
     @property
     def alarm(self) -> Timestamp | None:
-        """When the clock comes to the next processing timer."""
+        """The time of the next processing timer; None if there is none."""
         return self._upcoming[TimeDomain.PROCESSING].earliest
 
     # ---------------------------------------------------------------------------------------- snapshots
