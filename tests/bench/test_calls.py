@@ -1,4 +1,4 @@
-"""What the benchmark of calls measures with: programs by hand, a bound, a service, and runs that are checked."""
+"""Tools of the benchmark of calls: programs by hand, a bound, a service, and verified runs."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ from bench.calls.trials import run_in_turn
 Program = Callable[[Sequence[int], CallOne, int], Awaitable[list[int]]]
 
 
-class Counted:
-    """Answers after a second, and knows how many wait for it."""
+class CountedCall:
+    """A call of one second that counts the calls in flight."""
 
     def __init__(self) -> None:
-        self.now = self.most = 0
+        self.in_flight = self.maximum = 0
 
     async def __call__(self, value: int) -> int:
-        self.now += 1
-        self.most = max(self.most, self.now)
+        self.in_flight += 1
+        self.maximum = max(self.maximum, self.in_flight)
         await asyncio.sleep(1)
-        self.now -= 1
+        self.in_flight -= 1
         return value + 1
 
 
@@ -46,28 +46,28 @@ class Counted:
     ],
 )
 @virtual_time
-async def test_a_program_by_hand_has_as_many_calls_under_way_as_it_may(program: Program) -> None:
-    call = Counted()
+async def test_a_program_by_hand_uses_its_capacity(program: Program) -> None:
+    call = CountedCall()
 
     results = await program(range(12), call, 4)
 
-    assert (sorted(results), call.most) == (list(range(1, 13)), 4)
+    assert (sorted(results), call.maximum) == (list(range(1, 13)), 4)
     assert asyncio.get_running_loop().time() == 3
 
 
-def test_the_shortest_time_begins_each_call_in_its_turn_at_the_first_free_place() -> None:
+def test_the_shortest_time_starts_calls_in_order_as_places_become_free() -> None:
     assert shortest([1, 4, 1, 1, 1], in_flight=2) == 4
     assert shortest([1, 1, 1, 1, 4], in_flight=2) == 6
 
 
-def test_the_keys_are_many_and_none_is_more_frequent_than_it_should_be() -> None:
+def test_keys_are_many_and_evenly_distributed() -> None:
     keys = [key_of(value) for value in range(100_000)]
 
     assert set(keys) == set(range(KEYS))
     assert max(keys.count(key) for key in range(0, KEYS, 500)) <= 20
 
 
-def test_a_program_that_loses_a_record_measures_nothing() -> None:
+def test_a_program_that_loses_a_record_is_an_error() -> None:
     def loses(values: Sequence[int]) -> list[int]:
         return list(values[1:])
 
@@ -76,7 +76,7 @@ def test_a_program_that_loses_a_record_measures_nothing() -> None:
 
 
 @virtual_time
-async def test_a_service_makes_calls_wait_for_a_server() -> None:
+async def test_calls_wait_for_a_server() -> None:
     service = Service(rejects=False)
     running = asyncio.create_task(service.run(0.3))
     await asyncio.sleep(0)
@@ -89,7 +89,7 @@ async def test_a_service_makes_calls_wait_for_a_server() -> None:
 
 
 @virtual_time
-async def test_a_service_turns_away_what_finds_all_servers_busy() -> None:
+async def test_a_service_rejects_calls_if_all_servers_are_busy() -> None:
     service = Service(rejects=True)
     running = asyncio.create_task(service.run(0.3))
     await asyncio.sleep(0)
@@ -101,13 +101,13 @@ async def test_a_service_turns_away_what_finds_all_servers_busy() -> None:
     await running
 
 
-def test_answers_come_exactly_when_they_should_and_on_one_loop_after_the_other() -> None:
+def test_answers_are_on_time_on_successive_event_loops() -> None:
     late: list[float] = []
 
     async def ask(answers: Answers) -> None:
-        began = time.monotonic()
+        started = time.monotonic()
         await answers.answer()
-        late.append(time.monotonic() - began - 0.02)
+        late.append(time.monotonic() - started - 0.02)
 
     async def ask_some(answers: Answers) -> None:
         async with asyncio.TaskGroup() as group:
@@ -125,18 +125,18 @@ def test_answers_come_exactly_when_they_should_and_on_one_loop_after_the_other()
     assert statistics.median(late) < 0.01
 
 
-def test_an_answer_that_nobody_waits_for_any_more_keeps_no_other_from_coming() -> None:
+def test_a_cancelled_answer_does_not_delay_others() -> None:
     async def ask(answers: Answers) -> bool:
-        given_up = asyncio.ensure_future(answers.answer())
-        given_up.cancel()
+        cancelled = asyncio.ensure_future(answers.answer())
+        cancelled.cancel()
         await asyncio.wait_for(answers.answer(), timeout=10)
-        return given_up.cancelled()
+        return cancelled.cancelled()
 
     with Answers(0.01) as answers:
         assert asyncio.run(ask(answers))
 
 
 @virtual_time
-async def test_coroutines_that_only_wait_have_as_many_answers_as_asked_for() -> None:
+async def test_waiting_coroutines_count_their_answers() -> None:
     assert await programs.waiting(partial(asyncio.sleep, 1), times=3, in_flight=4) == 12
     assert asyncio.get_running_loop().time() == 3
