@@ -144,3 +144,15 @@ def test_a_step_of_a_keyed_stream_takes_a_plain_function(method: str) -> None:
 
     with pytest.raises(af.FlowDefinitionError, match=rf"{method}\(\) calls plain functions"):
         getattr(keyed, method)(fn)
+
+
+def test_a_mapped_keyed_stream_without_a_keyed_step_is_refused_with_the_remedy() -> None:
+    flow = af.Flow("dangling")
+    stream = flow.source([1])
+    stream.to(af.CollectSink())
+    stream.key_by(abs).map(abs).filter(bool, name="positive")
+
+    with pytest.raises(
+        af.FlowDefinitionError, match=r"no step uses the keys of step 'positive' \(filter\); add a"
+    ):
+        flow.plan()

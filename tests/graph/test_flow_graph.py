@@ -137,18 +137,6 @@ def test_a_given_name_that_was_generated_for_another_step_is_refused_with_the_re
     assert "'map #1' was generated for a preceding step without a name" in message
 
 
-def test_a_mapped_keyed_stream_without_a_keyed_step_is_refused_with_the_remedy() -> None:
-    flow = Flow("dangling")
-    stream = flow.source([1])
-    stream.to(CollectSink())
-    stream.key_by(abs).map(abs).filter(bool, name="positive")
-
-    message = refusal(flow.plan)
-
-    assert "no step uses the keys of step 'positive' (filter)" in message
-    assert "a keyed step such as .fold(" in message
-
-
 def test_a_keyed_stream_without_a_keyed_step_is_refused_with_the_remedy() -> None:
     flow = Flow("dangling")
     stream = flow.source([1])
