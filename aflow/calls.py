@@ -7,6 +7,7 @@ and ``CallAbandoned`` are events of jobs about calls.
 from aflow.machines.calls.adaptive import Adaptive
 from aflow.machines.calls.breaker import CircuitBreaker, CircuitOpen
 from aflow.machines.calls.cache import Cache
+from aflow.machines.calls.limiter import Limiter
 from aflow.machines.calls.on_error import DeadLetter, Drop, Fail, FailedCall, Fallback
 from aflow.machines.calls.rate import RateLimit
 from aflow.machines.calls.retry import Attempt, RetryPolicy
@@ -27,6 +28,7 @@ __all__ = [
     "Fail",
     "FailedCall",
     "Fallback",
+    "Limiter",
     "LoopBlocked",
     "RateLimit",
     "RetryPolicy",
