@@ -48,10 +48,6 @@ class DomainTimers:
         """Mark the alarm as fired."""
         self._wake.on_fired()
 
-    def entries(self, domain: TimeDomain) -> Iterator[KeyRow]:
-        """Return the encoded timers of single keys; those of whole windows follow from the windows."""
-        return (_row((at, key, window)) for at, window, key in self.of(domain).key_timers())
-
     def capture(self, *, changes: bool) -> Mapping[str, Members] | None:
         """Return the timers of single keys; with ``changes`` those added and removed since the last capture.
 

@@ -146,10 +146,6 @@ class IncrementalWindows(Operator):
 
     # ------------------------------------------------------------------------------------- snapshots
 
-    def snapshot(self) -> OperatorSnapshot:
-        """Return all rows. Raises ``CheckpointError`` for a key or an accumulator that cannot be encoded."""
-        return self._captured(None, self._rows(None)).encoded()
-
     def capture(self, *, changes: bool) -> CapturedRows:
         """Return all rows or the changed ones. Raises ``CheckpointError`` for an accumulator that cannot be encoded."""
         keys = self._changed.take(changes=changes)

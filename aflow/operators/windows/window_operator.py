@@ -39,7 +39,7 @@ from aflow.operators.windows.contexts import (
     WindowTriggerContext,
     window_text,
 )
-from aflow.operators.windows.domain_timers import TIMER_NAMES, DomainTimers
+from aflow.operators.windows.domain_timers import DomainTimers
 from aflow.operators.windows.function import WindowFunction
 from aflow.operators.windows.lateness import LATE, WindowLifetime
 from aflow.operators.windows.logic import WindowLogic
@@ -49,7 +49,7 @@ from aflow.operators.windows.staggers import staggers_of, stored_staggers
 from aflow.operators.windows.window_contents import EMPTY, KeyWindow, contents_for
 from aflow.operators.windows.window_snapshots import WindowSnapshots
 from aflow.operators.windows.window_state import WindowState, without_window_states
-from aflow.state.keyed_entries import CapturedRows, KeyedRows, merge_keyed, merge_rows
+from aflow.state.keyed_entries import CapturedRows, KeyedRows, merge_rows
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.state.specs import declared_states
 
@@ -161,15 +161,6 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
     def on_processing_time(self, now: Timestamp) -> None:
         self._timers.on_alarm()
         self._fire_timers(TimeDomain.PROCESSING, now, self.watermark)
-
-    def snapshot(self) -> OperatorSnapshot:
-        """Return all state. Raises ``CheckpointError`` for a key, contents, trigger memory or state that cannot be
-        encoded.
-        """
-        keyed = merge_keyed(self._backend.snapshot(), self._snapshots.snapshot())
-        if self._window_state is not None:
-            keyed = merge_keyed(keyed, self._window_state.snapshot())
-        return OperatorSnapshot(keyed, self._known(), members=frozenset(TIMER_NAMES.values()))
 
     def capture(self, *, changes: bool) -> CapturedRows:
         """Return all state or the changes. Raises ``CheckpointError`` for values that cannot be encoded."""

@@ -49,11 +49,6 @@ class WindowSnapshots:
         """Return the operator state by which ``restore`` checks that it can read a snapshot."""
         return {_KIND: (PLAIN.encode(self._kind),)}
 
-    def snapshot(self) -> Keyed:
-        """Return all rows. Raises ``CheckpointError`` for a key, contents or trigger memory that cannot be encoded."""
-        timers = {TIMER_NAMES[domain]: self._timers.entries(domain) for domain in TimeDomain}
-        return self._key_codec.file({WINDOW_ROWS: self._entries(self._windows), **timers})
-
     def capture(self, found: Iterable[KeyWindow]) -> Mapping[str, list[KeyRow]]:
         """Return the rows of some windows. Raises ``CheckpointError`` for values that cannot be encoded."""
         return {WINDOW_ROWS: list(self._entries(found))}

@@ -61,18 +61,6 @@ class WindowState:
         """Count the cells that are not empty, by key and window."""
         return entries(self._backend, self.cells)
 
-    def snapshot(self) -> Keyed:
-        """Return all rows. Raises ``CheckpointError`` for values that cannot be encoded."""
-        return {
-            group: {
-                name if name == STATES else f"{PREFIX}{name}": (
-                    _renamed(rows) if name == STATES else rows
-                )
-                for name, rows in names.items()
-            }
-            for group, names in self._backend.snapshot().items()
-        }
-
     def capture(self, *, changes: bool) -> KeyedRows:
         """Return the rows as a backend does, by key and window. Raises ``CheckpointError`` for values that cannot be
         encoded.
@@ -122,11 +110,6 @@ class KeyAndWindow(NamedTuple):
 
     key: Hashable
     window: TimeWindow
-
-
-def _renamed(states: Iterable[Entry]) -> tuple[Entry, ...]:
-    """Return descriptions of states with the prefix of windows."""
-    return tuple((PREFIX.encode() + name, described) for name, described in states)
 
 
 def _states(names: Mapping[str, tuple[Entry, ...]], *, of_windows: bool) -> tuple[Entry, ...]:
