@@ -11,7 +11,7 @@ from bench.harness import run_async
 
 
 def called(values: Sequence[int], call: CallOne, in_flight: int, *, ordered: bool) -> list[int]:
-    """What the calls give, in the order in which it left the step."""
+    """Return the results of the calls, in the order of emission."""
     flow, results = af.Flow("calls"), af.CollectSink[int]()
     flow.source(values).map_async(call, capacity=in_flight, ordered=ordered).to(results)
     run_async(flow.run())

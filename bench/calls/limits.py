@@ -1,4 +1,4 @@
-"""A limit that finds itself, beside fixed ones, in front of a service whose size changes while it is called."""
+"""The adaptive limit beside fixed ones, with a service whose size changes while it is called."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bench.calls.rates import Figures
 from bench.calls.services import Service
 from bench.harness import Budget, run_async
 
-#: What somebody might choose who knows the service; 200 is the least that is never too few.
+#: Limits that fit the service; 200 is the least one that is never too low.
 FIXED = (50, 100, 150, 200, 300)
 #: More than can be called for.
 ENOUGH = 10**12
@@ -23,7 +23,7 @@ BUDGETS = [
 
 @dataclass(frozen=True, slots=True)
 class Seen:
-    """What the service has seen of one run."""
+    """The observations of the service in one run."""
 
     per_second: float
     """Good answers."""

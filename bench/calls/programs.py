@@ -43,7 +43,7 @@ async def workers_in_order(values: Sequence[int], call: CallOne, in_flight: int)
 
 
 async def task_for_each(values: Iterable[int], call: CallOne, in_flight: int) -> list[int]:
-    """A task for each value, behind a semaphore that keeps tasks and not only calls few."""
+    """A task for each value, with a semaphore that bounds tasks and not only calls."""
     results: list[int] = []
     room = asyncio.Semaphore(in_flight)
 

@@ -1,4 +1,4 @@
-"""How many calls a second: equal ones, some that take long, calls in the order of keys, calls that complete at once."""
+"""Calls a second: equal ones, some slow ones, calls by key, calls that complete at once."""
 
 from __future__ import annotations
 

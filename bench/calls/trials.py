@@ -15,7 +15,7 @@ Program = Callable[[Sequence[int]], list[int]]
 """Makes a call for each value, and returns what the calls have given."""
 
 Check = Callable[[list[int], Sequence[int]], bool]
-"""Whether results are what these values should give."""
+"""Return True if these are the results for these values."""
 
 
 @dataclass(slots=True)
@@ -24,7 +24,7 @@ class Times:
 
     elapsed: list[float] = field(default_factory=list[float])
     cpu: list[float] = field(default_factory=list[float])
-    """What the process has computed meanwhile."""
+    """CPU time of the process."""
 
     @property
     def median(self) -> float:

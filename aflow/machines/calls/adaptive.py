@@ -1,13 +1,13 @@
-"""How many calls are made at once, found out by how the service answers.
+"""The built-in adaptive limit: the number of concurrent calls follows the latencies and failures of the service.
 
-Theory. A service has room for so many calls at once, and nobody knows for how many, since it changes. With fewer
-calls the service is not used; with more, calls wait in front of it and only take longer, or are refused. By Little's
+Theory. A service has room for a number of concurrent calls that is unknown and changes. With fewer calls the service
+is underused. With more, calls queue at the service and only take longer, or are refused. By Little's
 law the step sees which: while there is room, latency does not depend on the number of calls; beyond it, latency grows
 in proportion. So there is no need to count anything but calls in flight, latencies and failures.
 
 *Windows.* A change of the limit shows once it has been in force for a round trip: calls have ended that began after
 it. Then latencies are collected, at least as many as the limit, and more if they differ much from each other, so that
-what comes of them is known to about a tenth. That is their *interquartile mean*: one call in a hundred that takes
+their mean has an error of about a tenth. That is their *interquartile mean*: one call in a hundred that takes
 fifty times as long does not show in it. Each window ends with one decision, so a decision takes about two round
 trips.
 
@@ -88,7 +88,7 @@ _START: Final = 10
 class Adaptive:
     """The number of calls at once follows what the service can take: as many as keep it busy, and no more.
 
-    It grows while latency stays what it is with few calls, and shrinks when calls wait in front of the service, are
+    It grows while latency stays what it is with few calls, and shrinks when calls queue at the service, are
     refused, or time out. Nothing needs to be tuned: it begins with ``start`` calls (None: 10, or the nearest number
     that ``least`` and ``most`` allow), and stays between ``least`` and ``most``, in each subtask. ``on`` says which
     errors mean that the service is asked too much: errors that have to do with a record rather than with the load are
@@ -141,7 +141,7 @@ class Adaptive:
 
 
 def _first_limit(settings: Adaptive) -> int:
-    """The number of calls at once in the beginning."""
+    """Return the initial limit."""
     if settings.start is not None:
         return settings.start
     return min(max(_START, settings.least), settings.most)
@@ -149,7 +149,7 @@ def _first_limit(settings: Adaptive) -> int:
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
-    """What a window has shown."""
+    """The observations of one window."""
 
     latency: float | None
     """Seconds; None if there were too few good answers."""
@@ -311,7 +311,7 @@ class AdaptiveLimit:
         return exact
 
     def _follow(self, latency: float, used: bool) -> float:
-        """What latency asks for."""
+        """Return the limit that the latency calls for."""
         exact = self._exact
         self._service.drift(latency)
         gradient = self._service.gradient(latency)
@@ -346,7 +346,7 @@ class AdaptiveLimit:
         return max(self._exact, probe.limit * min(1.0, _TOLERANCE * latency / probe.latency))
 
     def _learn(self, seen: _Seen) -> None:
-        """The service had room."""
+        """Record a window in which the service had room."""
         self._windows = 0
         self._failures.learn(seen.failures)
         if seen.latency is not None:

@@ -1,4 +1,4 @@
-"""Whether a service is asked at all: not while it only fails.
+"""The circuit breaker: no calls to a service while most of them fail.
 
 Theory. A *circuit breaker* (M. Nygard, Release It!, 2007) stands between the step and the service, and is in one of
 three states:

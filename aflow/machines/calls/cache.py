@@ -38,11 +38,11 @@ _SWEPT: Final = 2
 class Cache(Generic[T_contra, U_contra]):
     """Results of calls are kept, and given to later records with an equal key instead of a call.
 
-    At most ``size`` of them in each subtask: the one that was not used for longest goes. Each is kept for ``ttl`` from
-    when it came (None: until it has to go), however often it is used. Records whose key is being called for wait for
+    At most ``size`` of them in each subtask: the least recently used one is evicted. Each is kept for ``ttl`` from its
+    arrival (None: until it is evicted), however often it is used. Records whose key is being called for wait for
     that one call. A result that says "there is nothing" (None, or what ``negative`` is true for) is kept for
     ``negative_ttl`` instead (None: for ``ttl``, zero: not at all). Failures are not kept, except those of the classes
-    ``errors``, which say "there is nothing" too: each record with such a failure goes the way of ``on_error``.
+    ``errors``, which say "there is nothing" too: ``on_error`` applies to each record with such a failure.
 
     ``key`` gives what must be equal, and can be hashed; by default that is the value. Equal is what Python calls so: 1,
     1.0 and True are. All records with a key get the same object, so later steps must not change it. Results are kept
@@ -82,7 +82,7 @@ class Cache(Generic[T_contra, U_contra]):
 
 
 class Kept:
-    """What is kept for a key: a result, which may be None, or an error."""
+    """The entry of a key: a result, which may be None, or an error."""
 
     __slots__ = ("ages", "error", "result", "until")
 
@@ -92,7 +92,7 @@ class Kept:
     until: Timestamp | None
     """The first moment (epoch ms) at which it is too old; None: never."""
     ages: OrderedDict[Hashable, Timestamp]
-    """Where its moment is, if it has one; belongs to the cache."""
+    """The index of its expiry, if it has one; used by the cache."""
 
     def __repr__(self) -> str:
         what = self.result if self.error is None else self.error
@@ -132,18 +132,18 @@ class ResultCache:
             self._positive_ttl if settings.negative_ttl is None else _millis(settings.negative_ttl)
         )
         #: Until when each entry is kept that is not kept for ever, by key. As all in one of the two are kept equally
-        #: long, and are in the order in which they came, the first is too old before the others.
+        #: long, and are in order of arrival, the first expires before the others.
         self._positive_ages: OrderedDict[Hashable, Timestamp] = OrderedDict()
         self._negative_ages: OrderedDict[Hashable, Timestamp] = OrderedDict()
         #: Before this moment no entry is too old.
         self._next_at: Timestamp | float = inf
 
     def __len__(self) -> int:
-        """How many are kept, too old ones included that nobody has found yet."""
+        """Return the number of entries, expired ones included that were not removed yet."""
         return len(self._entries)
 
     def get(self, key: Hashable, now: Timestamp) -> Kept | None:
-        """What is kept for ``key``; None if nothing is."""
+        """Return the entry of ``key``; None if there is none."""
         # Hot path: once for each record of a step with a cache, as is `put` for each call.
         kept = self._entries.get(key)
         if kept is None:
@@ -159,7 +159,7 @@ class ResultCache:
         return kept
 
     def put(self, key: Hashable, result: Any, now: Timestamp) -> None:
-        """A call for ``key`` has given ``result``. Raises what ``Cache.negative`` raises."""
+        """Keep ``result`` of a call for ``key``. Raises what ``Cache.negative`` raises."""
         negative = self._settings.negative
         if result is None if negative is None else negative(result):
             self._keep(key, result, None, now, self._negative_ttl, self._negative_ages)
@@ -167,7 +167,7 @@ class ResultCache:
             self._keep(key, result, None, now, self._positive_ttl, self._positive_ages)
 
     def put_error(self, key: Hashable, error: BaseException, now: Timestamp) -> bool:
-        """A call for ``key`` has failed for good; True if the error is one to be kept."""
+        """Keep ``error`` of a call for ``key`` if its class is one to keep; return True then."""
         if not (isinstance(error, Exception) and isinstance(error, self._settings.errors)):
             return False
         self._keep(key, None, error, now, self._negative_ttl, self._negative_ages)
@@ -223,26 +223,26 @@ class ResultCache:
 
 
 class KeysInFlight(Generic[C]):
-    """One call for each key, which can be hashed: who makes it, and who waits. Calls are told apart by identity."""
+    """One call for each hashable key: its leader, and its followers. Calls are compared by identity."""
 
     __slots__ = ("_followers", "_leaders")
 
     def __init__(self) -> None:
         self._leaders: dict[Hashable, C] = {}
-        #: By key that has any: who waits, by identity, in the order in which they came.
+        #: By key: the followers, by identity, in order of arrival.
         self._followers: dict[Hashable, OrderedDict[int, C]] = {}
 
     def __len__(self) -> int:
-        """How many keys are in flight."""
+        """Return the number of keys in flight."""
         return len(self._leaders)
 
     @property
     def following(self) -> int:
-        """How many calls wait for another one."""
+        """The number of calls that wait for another one."""
         return sum(map(len, self._followers.values()))
 
     def join(self, key: Hashable, call: C) -> C:
-        """Who leads: ``call`` itself if nobody is called for ``key``, and then it is to finish or to leave."""
+        """Return the leader of ``key``: ``call`` itself if the key was not in flight. It has to finish or leave."""
         # Hot path: once for each record of a step with a cache.
         leader = self._leaders.setdefault(key, call)
         if leader is not call:
@@ -253,22 +253,22 @@ class KeysInFlight(Generic[C]):
         return leader
 
     def leads(self, key: Hashable, call: C) -> bool:
-        """Whether ``call`` is the one that is made."""
+        """Return True if ``call`` is the leader."""
         return self._leaders.get(key) is call
 
     def followers(self, key: Hashable) -> Sequence[C]:
-        """Who waits for the leader, in the order in which they came."""
+        """Return the calls that wait for the leader, in order of arrival."""
         followers = self._followers.get(key)
         return () if followers is None else tuple(followers.values())
 
     def finish(self, key: Hashable) -> Sequence[C]:
-        """The leader has its result, or has failed for good: who shares that, in order. The key is free again."""
+        """End the flight of ``key``: the leader has its result or failed. Return its followers, in order."""
         del self._leaders[key]
         followers = self._followers.pop(key, None)
         return () if followers is None else tuple(followers.values())
 
     def leave(self, key: Hashable, call: C) -> C | None:
-        """``call`` wants no result any more. If it was the leader: who leads now, and is to be called; None: nobody."""
+        """Remove ``call``. Return the follower that leads in its place and has to be called, if any."""
         followers = self._followers.get(key)
         if self._leaders[key] is not call:
             assert followers is not None

@@ -1,4 +1,4 @@
-"""A record in flight: it came into a step that calls something for it, and its results have not left."""
+"""A record in flight: it arrived at an async step, and its results were not emitted."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from aflow.model.time import Timestamp
 
 
 class Missing(Enum):
-    """What stands where there is no result."""
+    """The marker of a missing result."""
 
     RESULT = "no result"
     """None yet, or none at all: the record was dropped."""
@@ -24,7 +24,7 @@ NO_RESULT: Final = Missing.RESULT
 
 
 class Call(msgspec.Struct, eq=False):
-    """One record and what has become of it. Compared by identity, so it can be a key.
+    """One record and its outcome. Compared by identity, so it can be a key.
 
     Hot path: made once for each record of an async step. A Struct takes half the time of a class with slots.
     """
@@ -35,23 +35,23 @@ class Call(msgspec.Struct, eq=False):
     key: Hashable
     """None unless the stream is keyed."""
     done: bool = False
-    """True once it is decided what becomes of the record: later answers count no more."""
+    """True once the record is settled: later answers do not count."""
     result: Any = NO_RESULT
-    """What the call has given; ``NO_RESULT`` before, and for what is dropped. What handlers give is up to them."""
+    """The result of the call; ``NO_RESULT`` before, and for dropped records."""
     attempt: int = 1
-    """How often it was called; counted by steps with retries or times, and 1 in all others."""
+    """The number of attempts; counted by steps with retries or times, and 1 in all others."""
     error: BaseException | None = None
-    """Why the call failed for good; set for records whose failure goes to a side output."""
+    """The error of a call that was given up."""
     begun_at: float = 0.0
-    """When the latest attempt began (s, steady); set where latency matters."""
+    """The start of the latest attempt (s, steady); set in steps with limits."""
     segment: Any = None
-    """Where it stands among watermarks; belongs to the queue."""
+    """Its place among watermarks; used by the queue."""
     slot: Any = None
-    """Who is making the call now; belongs to the runtime."""
+    """The slot that makes the call; used by the runtime."""
     cache_key: Any = None
-    """Who has the same one may have the same result; belongs to steps that share results."""
+    """Calls with equal keys share results; used by steps with a cache."""
     company: Any = None
-    """With which others it is made as one call; belongs to steps that call for groups."""
+    """The group of the call, and the members of a group; used by steps with groups."""
     is_timer: ClassVar[bool] = False
     """True for the handler of a timer: there is no record, so users' functions of records are not called."""
 

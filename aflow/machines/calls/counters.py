@@ -1,4 +1,4 @@
-"""What an asynchronous step counts."""
+"""The counters of an async step."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ class CallCounters:
     """Counted while the job runs, by one subtask of one step."""
 
     calls: int = 0
-    """Calls made, each attempt by itself."""
+    """Calls made; each attempt counts."""
     retries: int = 0
     timeouts: int = 0
-    """Records whose time was up."""
+    """Records whose time was over."""
     dropped: int = 0
     dead_letters: int = 0
     fallbacks: int = 0
@@ -22,10 +22,10 @@ class CallCounters:
     cache_hits: int = 0
     cache_misses: int = 0
     merged: int = 0
-    """Records that got the result of another one's call, as it was under way."""
+    """Records that shared the running call of another one."""
     in_flight: int = 0
-    """Calls under way now."""
+    """Running calls."""
     waiting: int = 0
-    """Records now whose results have not left, and that are not being called for."""
+    """Records whose results were not emitted, and that no call runs for."""
     limit: int = 0
-    """How many calls may be under way now."""
+    """The number of calls that may run now."""

@@ -1,15 +1,13 @@
-"""One call for several records: who goes together, and when.
+"""One call for several records: the groups of calls, and when they start.
 
-Theory. Calls that may be made *come* (``add``), and wait in line. A slot that is free asks for a group (``take``): the
-first ``size`` of the line, in the order in which they came. It gets them at once if there are that many. If there are
-fewer, they wait for company until the first of them has waited for ``delay``, and go with as many as there are then. So
-a group is made when it goes, not before: while all slots are busy it grows, however long that takes, and a ``delay`` of
-zero means whatever is there when a slot is free.
+Theory. Ready calls are added (``add``) to a line. A free slot takes a group (``take``): the first ``size`` calls of the
+line, in order of arrival. If there are fewer, they wait for others until the first of them has waited for ``delay``;
+then the group starts with those that are there. A group is formed when it starts, not before: while all slots are busy
+the line grows. A ``delay`` of zero means that a free slot takes the calls that are there.
 
-Company may be impossible: the input has ended, the stream is idle, or the step takes no more records before it has
-results, and no call is under way that could bring some. Then to wait is time lost, for each group again. Whoever asks
-knows that says so (``company=False``), and nobody waits. Watermarks do not hurry a group: records behind them may go
-with those before them.
+Others may be impossible: the input has ended, the stream is idle, or the step reads no more records before it has
+results and no call is running. Waiting would only take time then, so the caller passes ``company=False``. Watermarks
+are no reason to start a group: records after them may share a call with those before them.
 """
 
 from __future__ import annotations
@@ -28,7 +26,7 @@ C = TypeVar("C")
 
 @dataclass(frozen=True, slots=True)
 class GroupSize:
-    """How large groups are, and how long a record waits for others."""
+    """The size of groups, and how long a record waits for others."""
 
     size: int
     """The most records in a call."""
@@ -37,42 +35,42 @@ class GroupSize:
 
 
 class Grouping(Generic[C]):
-    """Calls that wait to be made together, told apart by identity. Moments are epoch ms."""
+    """The line of calls that wait to share a call. They are compared by identity. Moments are epoch ms."""
 
     __slots__ = ("_delay", "_line", "_size")
 
     def __init__(self, groups: GroupSize) -> None:
         self._size = groups.size
         self._delay = groups.delay
-        #: By identity: the calls, and from when on they wait for nobody (epoch ms); in the order in which they came.
+        #: By identity: the calls, and the ends of their waits (epoch ms); in order of arrival.
         self._line: OrderedDict[int, tuple[C, Timestamp]] = OrderedDict()
 
     def __len__(self) -> int:
-        """How many wait."""
+        """Return the number of waiting calls."""
         return len(self._line)
 
     def __iter__(self) -> Iterator[C]:
-        """Those that wait, in the order in which they came."""
+        """Yield the waiting calls in order of arrival."""
         return (call for call, _ in self._line.values())
 
     def add(self, call: C, now: Timestamp) -> None:
-        """``call`` may be made. It must not be here already."""
+        """Add ``call``, which must not be waiting already."""
         # Hot path: once for each attempt of a step that calls for groups.
         self._line[id(call)] = (call, now + self._delay)
 
     def discard(self, call: C) -> bool:
-        """``call`` waits no more; False if it did not."""
+        """Remove ``call``; False if it did not wait."""
         return self._line.pop(id(call), None) is not None
 
     @property
     def earliest(self) -> Timestamp | None:
-        """From when on (epoch ms) the first group goes even if it is not full; None if nobody waits."""
+        """The time (epoch ms) at which the first group starts even if it is not full; None if no call waits."""
         for _, at in self._line.values():
             return at
         return None
 
     def due(self, now: Timestamp, *, company: bool) -> int:
-        """How many groups there are to take, or one more: the last of several may have to wait for company."""
+        """Return the number of groups that may start, or one more: the last of several may have to wait."""
         full, more = divmod(len(self._line), self._size)
         if not more:
             return full
@@ -81,16 +79,16 @@ class Grouping(Generic[C]):
         return full + hurried
 
     def take(self, now: Timestamp, *, company: bool) -> list[C] | None:
-        """The calls that go together now, in order; they are not here any more. None if nobody is to go yet.
+        """Remove and return the calls of the next group, in order; None if it has to wait.
 
-        ``company``: whether somebody may still come.
+        ``company`` is True if other calls may still be added.
         """
         if not self.due(now, company=company):
             return None
         return self.first(self._size)
 
     def first(self, most: int) -> list[C]:
-        """At most so many calls, the first in line, whether or not they have waited; they are not here any more."""
+        """Remove and return the first calls of the line, at most ``most``, however long they have waited."""
         line = self._line
         return [line.popitem(last=False)[1][0] for _ in range(min(most, len(line)))]
 
@@ -99,37 +97,37 @@ class Group(Call):
     """A call for several records, its ``company``; its value is the list of their values. It is in no queue."""
 
     begun: bool = False
-    """True from when a slot has it."""
+    """True once it has started."""
     left: int = 0
-    """How many records its result is of use for; belongs to it from when it has begun."""
+    """The number of records that need its result; set when it starts."""
 
     @classmethod
     def of(cls, members: list[Call]) -> Group:
-        """One that has not begun."""
+        """Return a group that has not started."""
         group = cls([], None, None, company=[])
         group.join(members)
         return group
 
     def join(self, members: list[Call]) -> None:
-        """More records go along; it has not begun."""
+        """Add records to a group that has not started."""
         self.company.extend(members)
         self.value.extend(one.value for one in members)
         for member in members:
             member.company = self
 
     def keep(self, members: list[Call]) -> None:
-        """For the others there is no time left."""
+        """Keep only ``members``: there is no time left for the others."""
         self.company = members
         self.value = [one.value for one in members]
 
     def begin(self, members: list[Call]) -> None:
-        """It is made for ``members``."""
+        """Start the call for ``members``."""
         self.keep(members)
         self.left = len(members)
 
 
 def results_of(values: Sequence[Any], result: Any) -> list[Any]:
-    """The results of a call for a list of ``values``. Raises what is wrong with them."""
+    """Return the results of a call for ``values``, one for each. Raises ``TypeError`` or ``ValueError``."""
     number = len(values)
     if not _is_list_like(result):
         raise TypeError(

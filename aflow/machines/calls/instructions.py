@@ -1,4 +1,4 @@
-"""What the parts of the scheduler tell each other, and what they tell its caller."""
+"""Instructions of the scheduler for its caller, and the interface between its parts."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from aflow.model.time import Timestamp
 
 @dataclass(slots=True)
 class Instructions:
-    """What the caller has to do after an event."""
+    """Tasks of the caller after an event."""
 
     failure: Exception | None = None
     """Let the job fail with this error."""

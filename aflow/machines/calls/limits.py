@@ -1,9 +1,9 @@
-"""Whether a call may begin now: all that limits the calls of one step, put together.
+"""All limits of the calls of one step: they admit a call now, or say when to ask again.
 
 Theory. Three machines may each say no: the circuit breaker (the service is not asked), the adaptive limit (too many
 calls are under way) and the rate limit (too many have begun). What a call takes from them must be taken from all or
 from none, so first those are asked that only answer, and last the bucket, which gives in the moment in which it says
-yes. A step that cannot call for another reason gives up its turn at the bucket, since others may wait behind it.
+yes. A step that cannot call for another reason gives up its turn at the bucket, since others may wait for it.
 
 Each *attempt* is one call here: one ``wait`` that says 0, and one ``ended``. So retries are seen by all three.
 """
@@ -72,7 +72,7 @@ class CallLimits:
         return 0.0
 
     def _asked(self, breaker: Breaker, now: float) -> float:
-        """What the breaker says; if that is no, the turn at the bucket goes to others."""
+        """Return the wait that the breaker asks for; if any, give up the turn at the bucket."""
         wait = inf
         try:
             wait = breaker.wait(now)
@@ -82,7 +82,7 @@ class CallLimits:
         return wait
 
     def leave(self) -> None:
-        """There is nothing to call for now, so nobody is to wait for this step to take its turn."""
+        """Give up the turn at the bucket: no call is ready."""
         if self.bucket is not None:
             self.bucket.leave(self)
 

@@ -1,4 +1,4 @@
-"""What becomes of a record whose call has failed for good: no attempt is left, or its time is up."""
+"""Error policies: what a record gets whose call was given up, since no attempt or no time is left."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Fail:
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """The record is left out, and counted (``dropped`` in the metrics of the step's calls)."""
+    """Drop the record, and count it (``dropped`` in the metrics of the step's calls)."""
 
 
 @dataclass(frozen=True)  # not slotted: on Python 3.11 a frozen, slotted generic raises
@@ -33,14 +33,14 @@ class FailedCall(Generic[T]):
     error: str
     """The class of the error: ``TimeoutError``."""
     message: str
-    """What the error said."""
+    """The text of the error."""
     attempts: int
-    """How often it was called."""
+    """The number of attempts."""
 
 
 @dataclass(frozen=True)
 class DeadLetter(Generic[T]):
-    """The record goes to the side output ``tag``, with the cause: ``stream.side(tag)`` reads it.
+    """Emit the record to the side output ``tag``, with the cause: ``stream.side(tag)`` reads it.
 
     Raises ``FlowDefinitionError``.
     """
@@ -75,7 +75,7 @@ OnError: TypeAlias = Fail | Drop | DeadLetter[T] | Fallback[T]
 
 
 def check_on_error(policy: object) -> None:
-    """Raises ``FlowDefinitionError`` for what is none of the four."""
+    """Raise ``FlowDefinitionError`` unless ``policy`` is one of the four."""
     if not isinstance(policy, Fail | Drop | DeadLetter | Fallback):
         hint = "; call it: Fail(), Drop()" if isinstance(policy, type) else ""
         raise FlowDefinitionError(

@@ -1,19 +1,18 @@
-"""In which order the results of calls leave a step: three queues behind one interface.
+"""The order in which results are emitted: three orders, two queues.
 
-Theory. Calls are *put* in the order of the stream, with *fences* between them: watermarks, and the word that the stream
-is idle or active again. Calls are *settled* in any order. What may leave now is in ``out``, as *runs* of calls with
-fences between them.
+Theory. Calls are *put* in the order of the stream, with *fences* between them: watermarks, idleness and activity. Calls
+are *settled* in any order. ``take`` returns what may be emitted, as *runs* of calls with fences between them.
 
-- ``OrderedCalls``: everything leaves in the order in which it was put. A settled call waits for all before it.
-- ``UnorderedCalls``: the fences cut the stream into segments. Calls leave as they are settled, but a call waits for the
-  fence in front of its segment, and a fence for all calls before it. Without fences that is plain completion order.
-- Key-ordered is unordered, with calls of a key made one after the other: ``KeyTurns`` says whose turn it is.
+- ``OrderedCalls``: results in the order of the stream. A settled call waits for all calls before it.
+- ``UnorderedCalls``: the fences cut the stream into segments. Results are emitted in the order of completion, but a
+  call waits for the fence before its segment, and a fence for all calls before it.
+- By key: unordered, with one call at a time for each key. ``KeyTurns`` decides which one.
 
-A fence takes room as a call does, so that a slow call cannot make fences pile up behind it without bound. Ordered calls
-have one bound for all. In unordered calls a settled call that waits for the fence of an earlier segment is *held*: with
-a watermark after each record one slow call would otherwise fill the queue with results, and stop the input, although
-no call is under way. Held calls and fences have bounds of their own, ``HELD`` times as large. The source of the rules
-is Flink's ``StreamElementQueue``, which has one bound; scenarios: ``async_wait``.
+A fence takes room as a call does, so that fences after a slow call are bounded. Ordered calls have one bound for all.
+In unordered calls a settled call that waits for the fence of an earlier segment is *held*: with a watermark after each
+record one slow call would otherwise fill the queue with results, and stop the input although no call is running. Held
+calls and fences have bounds of their own, ``HELD`` times as large. The source of the rules is Flink's
+``StreamElementQueue``, which has one bound; scenarios: ``async_wait``.
 """
 
 from __future__ import annotations
@@ -27,10 +26,10 @@ from aflow.machines.calls.call import Call
 from aflow.model.elements import Active, Idle, Watermark
 
 Fence: TypeAlias = Watermark | Idle | Active
-"""What stands between records, and must neither overtake them nor be overtaken."""
+"""An element between records that must keep its place among them."""
 
 Out: TypeAlias = list[list[Call] | Fence]
-"""Runs of settled calls, none of them empty, and fences, in the order in which they leave."""
+"""Runs of settled calls, none of them empty, and fences, in the order of emission."""
 
 
 #: How many calls may be held, and how many fences may wait, for each call that may be here otherwise. A step takes
@@ -39,10 +38,10 @@ HELD: Final = 32
 
 
 class CallQueue(Protocol):
-    """Calls between their arrival and the moment at which their results leave."""
+    """Calls between their arrival and the emission of their results."""
 
     def __len__(self) -> int:
-        """How many calls and fences are here."""
+        """Return the number of calls and fences."""
         ...
 
     def full(self, most: int) -> bool:
@@ -51,7 +50,7 @@ class CallQueue(Protocol):
 
     @property
     def calls(self) -> list[Call]:
-        """Those that are here, in the order in which they were put; a list of its own."""
+        """A new list of the calls, in the order in which they were put."""
         ...
 
     @property
@@ -60,15 +59,15 @@ class CallQueue(Protocol):
         ...
 
     def put(self, calls: Sequence[Call]) -> None:
-        """Records came in."""
+        """Add calls, in the order of the stream."""
         ...
 
     def put_fence(self, fence: Fence) -> None:
-        """Something came that is no record."""
+        """Add a fence after all calls."""
         ...
 
     def settle(self, call: Call) -> None:
-        """It is decided what leaves for ``call``; to be said once of each call."""
+        """Mark ``call`` as settled; once for each call."""
         ...
 
     def settle_all(self, calls: Sequence[Call]) -> None:
@@ -81,7 +80,7 @@ class CallQueue(Protocol):
 
     @property
     def has_out(self) -> bool:
-        """True if ``take`` would give something."""
+        """True if ``take`` would return something."""
         ...
 
 
@@ -97,7 +96,7 @@ class _Fenced:
 
 
 class OrderedCalls:
-    """Results leave in the order of the stream."""
+    """Results in the order of the stream."""
 
     def __init__(self) -> None:
         #: From the first call that is not settled.
@@ -213,7 +212,7 @@ class _Segment:
 
 
 class UnorderedCalls:
-    """Results leave in the order of completion, but not past a fence."""
+    """Results in the order of completion, but not past a fence."""
 
     def __init__(self) -> None:
         #: As an ordered set.
@@ -306,7 +305,7 @@ class UnorderedCalls:
         return out
 
     def _advance(self) -> None:
-        """Let the fences go behind which nothing waits any more."""
+        """Move complete segments with their fences to the output."""
         segments, out = self._segments, self._out
         while (first := segments[0]).fence is not None and not first.left:
             if first.settled:
@@ -319,16 +318,16 @@ class UnorderedCalls:
 
 
 class KeyTurns:
-    """Whose turn it is among calls of equal keys: one at a time, in the order in which they came."""
+    """One running call for each key, in order of arrival."""
 
     def __init__(self) -> None:
-        #: By key that has its turn: who waits, in order. None: nobody.
+        #: By key with a running call: the calls that wait, in order; None for none.
         self._waiting: dict[Hashable, deque[Call] | None] = {}
-        #: How many calls wait for their turn.
+        #: The number of calls that wait for their turn.
         self.blocked = 0
 
     def admit(self, calls: Iterable[Call]) -> list[Call]:
-        """Those of ``calls`` whose turn it is at once. Raises ``TypeError`` for a key that cannot be hashed."""
+        """Return the calls that may start at once; the others wait. Raises ``TypeError`` for unhashable keys."""
         # Hot path.
         waiting, admitted = self._waiting, list[Call]()
         for call in calls:
@@ -337,18 +336,18 @@ class KeyTurns:
                 waiting[key] = None
                 admitted.append(call)
                 continue
-            behind = waiting[key]
-            if behind is None:
-                behind = waiting[key] = deque()
-            behind.append(call)
+            following = waiting[key]
+            if following is None:
+                following = waiting[key] = deque()
+            following.append(call)
             self.blocked += 1
         return admitted
 
     def release(self, key: Hashable) -> Call | None:
-        """The call that had its turn is over: the next one of its key, whose turn it is now; None if there is none."""
-        behind = self._waiting[key]
-        if not behind:
+        """End the running call of ``key``, and return the next one; None if there is none."""
+        following = self._waiting[key]
+        if not following:
             del self._waiting[key]
             return None
         self.blocked -= 1
-        return behind.popleft()
+        return following.popleft()

@@ -1,4 +1,4 @@
-"""When a call may begin, so that no more than so many begin in a time.
+"""The rate limit: a token bucket that bounds the calls, or their cost, in a time.
 
 Theory. A *token bucket* holds up to ``burst`` units and is refilled at a steady rate. A call takes what it costs, and
 waits while there is less. So within any time of length L at most ``burst + rate × L`` units are given.
@@ -42,7 +42,7 @@ _GRACE: Final = 0.25
 #: The shortest wait (seconds): more than the resolution of a clock that has run for years, so that time goes on.
 _LEAST_WAIT: Final = 1e-6
 
-#: How soon (seconds) to ask again while somebody else is late.
+#: The wait (seconds) before asking again while another taker is late.
 _AGAIN: Final = 1e-3
 
 #: What is missing for less than this (seconds) is taken for rounding. It is owed all the same, and does not add up.
@@ -99,7 +99,7 @@ class RateLimit(Generic[T_contra]):
         return min(self.count, max(1, ceil(self.count * _BURST_TIME / self.per.total_seconds())))
 
     def cost_of(self, value: T_contra) -> float:
-        """What a call for ``value`` takes, in units.
+        """Return the units that a call for ``value`` takes.
 
         Raises ``ValueError`` if that is no finite number from 0 on, and what ``cost`` raises.
         """
@@ -161,7 +161,7 @@ class TokenBucket:
 
     @property
     def waiting(self) -> int:
-        """How many takers have a place."""
+        """Return the number of takers that have a place."""
         return len(self._places)
 
     def level(self, now: float) -> float:
@@ -192,7 +192,7 @@ class TokenBucket:
         return 0.0
 
     def leave(self, taker: Hashable) -> None:
-        """``taker`` has nothing to take for now; its place, if it has one, goes to those behind it."""
+        """``taker`` has nothing to take for now; its place, if it has one, is free for the following ones."""
         places = self._places
         if taker not in places:
             return
@@ -212,11 +212,11 @@ class TokenBucket:
         place = self._place(taker, cost)
         missing = place.end - self._served - self.level(now)
         wait = max(missing * self._interval, _AGAIN if late >= 0 else 0.0)
-        # Whatever the first one wants, it may leave: then nobody should sleep through it.
+        # The first one may leave, whatever it needs: ask again by then.
         return self._told(place, now, min(wait, _GRACE - late))
 
     def _place(self, taker: Hashable, cost: float) -> _Place:
-        """The one that ``taker`` has, or else one behind all others."""
+        """Return the place of ``taker``; a new one is after all others."""
         place = self._places.get(taker)
         if place is None:
             last = next(reversed(self._places.values()), None)
@@ -225,7 +225,7 @@ class TokenBucket:
         return place
 
     def _told(self, place: _Place, now: float, wait: float) -> float:
-        """Who has ``place`` is to ask again after ``wait`` seconds."""
+        """Note that the taker of ``place`` asks again after ``wait`` seconds, and return them."""
         wait = max(wait, _LEAST_WAIT)
         place.due = now + wait
         return wait

@@ -1,4 +1,4 @@
-"""What an adaptive limit makes of failures that say "too much": calls that were refused, or timed out.
+"""The effect of overload failures on the adaptive limit: calls that were refused, or timed out.
 
 Theory. They cut the limit if there are more than usual: a little at first, less than that where they were expected,
 more if that was not enough. Usual is what fails at a probe and what goes on failing well below the limit that was cut:
@@ -38,7 +38,7 @@ _FAR_BEYOND: Final = 1.3
 
 
 class Failures:
-    """Which failures are usual, and what is to be done about more. Shares are of the calls of a window."""
+    """The usual share of failures, and cuts of the limit for more. Shares are of the calls of a window."""
 
     __slots__ = ("_cut_from", "_cuts", "_looks", "_usual")
 
@@ -105,7 +105,7 @@ class Ceiling:
         self._step = 1.0
 
     def is_at(self, limit: float) -> bool:
-        """Whether the service refuses calls about there, as far as is known."""
+        """Return True if the service is known to refuse calls at about this limit."""
         return _EXPECTED[0] * self._at <= limit <= _EXPECTED[1] * self._at
 
     def found(self, limit: float, *, again: bool) -> None:

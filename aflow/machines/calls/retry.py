@@ -1,4 +1,4 @@
-"""Whether a call that failed is made again, and when."""
+"""Retries: the decision whether, and when, a failed call is made again."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from aflow.model.time import positive_millis, to_millis
 Errors: TypeAlias = (
     type[BaseException] | tuple[type[BaseException], ...] | Callable[[BaseException], bool]
 )
-"""Which errors are meant: a class, several, or a function that is true for them."""
+"""A selection of errors: a class, several, or a function that returns True for them."""
 
 _DAY: Final = timedelta(days=1)
 _MILLISECOND: Final = timedelta(milliseconds=1)
@@ -21,12 +21,12 @@ _MILLISECOND: Final = timedelta(milliseconds=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Attempt:
-    """A call that did not give what it should."""
+    """A failed attempt of a call."""
 
     number: int
     """1 for the first one of a record."""
     error: BaseException | None
-    """What it raised; None if it returned ``result``."""
+    """The error that it raised; None if it returned ``result``."""
     result: object = None
 
 
@@ -51,7 +51,7 @@ class Retry:
     ``attempts`` counts all calls for a record, the first one included. With ``jitter`` each delay is longer or shorter
     by up to that share of it, at random, so that records which failed together do not come back together. ``on`` says
     which errors are worth it, ``on_result`` which results are none: after the last attempt such a result is taken
-    as it is, while an error goes the way of ``on_error``. Raises ``FlowDefinitionError``.
+    as it is, while ``on_error`` applies to an error. Raises ``FlowDefinitionError``.
     """
 
     attempts: int = 3
@@ -124,7 +124,7 @@ def pause(policy: RetryPolicy, failed: Attempt, chance: float) -> int | None:
 
 
 def check_errors(errors: object, what: str) -> None:
-    """Raises ``FlowDefinitionError`` unless ``errors`` are classes of errors, or a function that knows them."""
+    """Raise ``FlowDefinitionError`` unless ``errors`` are classes of errors or a function."""
     is_tuple = isinstance(errors, tuple)
     several = cast("tuple[object, ...]", errors) if is_tuple else (errors,)
     if several and all(isinstance(one, type) and issubclass(one, BaseException) for one in several):
@@ -137,7 +137,7 @@ def check_errors(errors: object, what: str) -> None:
 
 
 def matches(errors: Errors, error: BaseException) -> bool:
-    """Whether ``error`` is one of ``errors``."""
+    """Return True if ``error`` is one of ``errors``."""
     if isinstance(errors, type | tuple):
         return isinstance(error, errors)
     return bool(errors(error))

@@ -88,7 +88,7 @@ class CallScheduler:
 
     @property
     def counters(self) -> CallCounters:
-        """What was counted until now."""
+        """The counters, without the present numbers of calls."""
         return self.attempts.counters
 
     @property
@@ -181,7 +181,8 @@ class CallScheduler:
             return
         completed = self.completed.copy()
         self.completed.clear()
-        if NOT_AWAITED.isdisjoint([type(call.result) for call in completed]):
+        types: list[type] = [type(call.result) for call in completed]
+        if NOT_AWAITED.isdisjoint(types):
             self.queue.settle_all(completed)
             return
         for call in completed:

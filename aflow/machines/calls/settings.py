@@ -1,4 +1,4 @@
-"""How a step calls: what the user asked for, checked, with durations in milliseconds."""
+"""The settings of an async step: options of the user, checked, with durations in milliseconds."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ from aflow.model.time import Instant, Timestamp, to_timestamp
 
 
 class CallOrder(Enum):
-    """In which order results leave."""
+    """The order in which results are emitted."""
 
     ORDERED = "ordered"
-    """As the records came in."""
+    """In the order of the records."""
     UNORDERED = "unordered"
-    """As the calls complete, but never past a watermark."""
+    """In the order of completion, but never past a watermark."""
     BY_KEY = "by key"
-    """For each key as the records came in, since its calls are made one after the other."""
+    """For each key in the order of the records: its calls are made one after the other."""
 
 
 class CallResults(Enum):
-    """What a call gives."""
+    """The kind of result of a call."""
 
     ONE = "one result"
     MANY = "any number of results"
     KEEP = "whether the record goes on"
 
 
-#: Calls in flight in each subtask, unless the user says how many.
+#: The default of the calls in flight, in each subtask.
 DEFAULT_CAPACITY = 100
 
 
@@ -47,17 +47,17 @@ class CallSettings:
     """One asynchronous step."""
 
     call: Callable[..., Awaitable[Any]]
-    """Gets the value; and the resource behind it, if the step has one."""
+    """Called with the value; and with the resource as second argument, if the step has one."""
     capacity: int = DEFAULT_CAPACITY
     """The most calls in flight, in each subtask."""
     adaptive: Adaptive | None = None
-    """Who says how many there may be, up to ``capacity``; None: always as many."""
+    """The settings of the adaptive limit, up to ``capacity``; None: ``capacity`` always."""
     rate: RateLimit[Any] | None = None
     breaker: CircuitBreaker | None = None
     order: CallOrder = CallOrder.ORDERED
     results: CallResults = CallResults.ONE
     into: Callable[[Any, Any], Any] | None = None
-    """Makes what leaves of a value and the one result for it; None: the result leaves."""
+    """Returns what is emitted, given a value and its result; None: the result is emitted."""
     timeout: int | None = None
     """From the beginning of the first attempt of a record to its last result (ms)."""
     attempt_timeout: int | None = None
@@ -67,11 +67,11 @@ class CallSettings:
     retry: RetryPolicy | None = None
     on_error: OnError[Any] = field(default_factory=Fail)
     cache: Cache[Any, Any] | None = None
-    """Keeps results, and lets records with equal keys share a call."""
+    """Settings of the cache: results are kept, and records with equal keys share a call."""
     groups: GroupSize | None = None
-    """How many records go together in a call, which then gets a list of values; None: each has its own."""
+    """The size of groups: calls get a list of values; None: one call for each record."""
     codec: Codec[Any] = RECORDS
-    """How the values of records in flight are stored."""
+    """The codec of the values of records in flight."""
     typed: bool = False
     """True if ``codec`` is for values of one type, so that each is encoded by itself."""
     uses_resource: bool = False

@@ -1,4 +1,4 @@
-"""What the scheduler of a step calls: functions of the user, and the operator's description of errors."""
+"""Functions that the scheduler of a step calls: of the user, and of the operator."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A step written as a class whose handlers are awaited, with state and timers for each key."""
+"""A step written as a class with async handlers, state and timers for each key."""
 
 from __future__ import annotations
 
@@ -28,20 +28,20 @@ C = TypeVar("C")
 
 @dataclass(frozen=True, slots=True)
 class FiredTimer:
-    """Stands where the value of a record would, for a timer whose handler has failed for good.
+    """Takes the place of the value of a record, for a timer whose handler was given up.
 
     ``Fallback`` functions get it, and so do dead letters, as the ``value`` of ``FailedCall``.
     """
 
     key: Hashable
     at: Timestamp
-    """What it was set to (epoch ms)."""
+    """The time for which it was registered (epoch ms)."""
     domain: TimeDomain
 
 
 @dataclass(frozen=True, slots=True)
 class TimerChange:
-    """A timer that a handler has set, or taken back."""
+    """A timer that a handler registered, or deleted."""
 
     domain: TimeDomain
     at: Timestamp
@@ -49,13 +49,13 @@ class TimerChange:
 
 
 class Effects:
-    """What one attempt of a handler has done so far, none of which has happened yet."""
+    """The effects of one attempt of a handler, which were not applied yet."""
 
     __slots__ = ("clocked", "sides", "step", "timers", "transaction")
 
     def __init__(self, step: str, transaction: Transaction, *, clocked: bool = True) -> None:
         self.step = step
-        #: Whether there is a clock for timers.
+        #: True if there is a clock for timers.
         self.clocked = clocked
         self.transaction = transaction
         #: In the order in which they were made.
@@ -76,11 +76,11 @@ class Effects:
 
 
 class AsyncContext(Generic[K]):
-    """What a handler of an ``AsyncKeyedProcess`` sees beside the value.
+    """The context of a handler of an ``AsyncKeyedProcess``.
 
-    Each call of a handler has its own, which stands for the same record (or timer) from its beginning to its end, how
-    often it waits in between. What is done through it takes effect when the results of the handler leave the step. It
-    is of no use after the end of the handler: everything raises ``OperatorError`` then.
+    Each call of a handler has its own, for the same record (or timer) from its start to its end, however often it
+    awaits. Effects are applied when the results of the handler are emitted. After the end of the handler all methods
+    raise ``OperatorError``.
     """
 
     __slots__ = ("_clock", "_effects", "_resource", "_timer_domain", "_timestamp", "_watermark")
@@ -116,9 +116,9 @@ class AsyncContext(Generic[K]):
 
     @property
     def watermark(self) -> Timestamp:
-        """How far event time had come when the record came in (epoch ms); in an event timer, what it rings for.
+        """The watermark at the arrival of the record (epoch ms); in an event timer, the one that it fires for.
 
-        ``MIN_TIMESTAMP`` before the first watermark. It stays as it is while the handler waits.
+        ``MIN_TIMESTAMP`` before the first watermark. It does not change while the handler awaits.
         """
         self._effects.check("the watermark")
         return self._watermark
@@ -131,7 +131,7 @@ class AsyncContext(Generic[K]):
 
     @property
     def processing_time(self) -> Timestamp:
-        """What the clock says (epoch ms)."""
+        """The time of the clock (epoch ms)."""
         self._effects.check("the clock")
         return self._clock.now()
 
@@ -153,7 +153,7 @@ class AsyncContext(Generic[K]):
             raise undeclared(spec, transaction.declared) from None
 
     def use(self, resource: Resource[R]) -> R:
-        """What a ``Resource`` has opened that is an attribute of the process function: ``ctx.use(self.http)``.
+        """Return the object that a ``Resource``, an attribute of the process function, opened: ``ctx.use(self.http)``.
 
         Raises ``FlowDefinitionError`` for another one.
         """
@@ -169,14 +169,15 @@ class AsyncContext(Generic[K]):
     def set_event_timer(self, at: Instant) -> None:
         """Have ``on_timer`` called for this key once the watermark reaches ``at`` (aware ``datetime`` or epoch ms).
 
-        Setting the same moment again changes nothing. One that the watermark has passed rings when it next advances.
+        Setting the same moment again changes nothing. One that the watermark has passed fires when it next advances.
         """
         self._change(TimeDomain.EVENT, at, there=True)
 
     def set_processing_timer(self, at: Instant) -> None:
         """Have ``on_timer`` called for this key once the clock reaches ``at`` (aware ``datetime`` or epoch ms).
 
-        Setting the same moment again changes nothing. A timer still waiting when the input ends does not ring. Raises
+        Setting the same moment again changes nothing. Timers that did not fire before the end of the input are
+        dropped. Raises
         ``FlowDefinitionError`` over history, which has no clock.
         """
         if not self._effects.clocked:
@@ -184,11 +185,11 @@ class AsyncContext(Generic[K]):
         self._change(TimeDomain.PROCESSING, at, there=True)
 
     def delete_event_timer(self, at: Instant) -> None:
-        """Take back the event timer of this key at ``at``; nothing if there is none."""
+        """Delete the event timer of this key at ``at``, if there is one."""
         self._change(TimeDomain.EVENT, at, there=False)
 
     def delete_processing_timer(self, at: Instant) -> None:
-        """Take back the processing timer of this key at ``at``; nothing if there is none."""
+        """Delete the processing timer of this key at ``at``, if there is one."""
         self._change(TimeDomain.PROCESSING, at, there=False)
 
     def _change(self, domain: TimeDomain, at: Instant, *, there: bool) -> None:
@@ -202,7 +203,7 @@ class AsyncKeyedProcess(LifeCycle, Generic[K, T, U]):
 
     Handlers are written as ``async def``. There is one at a time for each key, in the order of the stream; handlers of
     other keys run while it waits. A handler is a transaction: its state, timers, side outputs and results take effect
-    together, when the results leave the step. If it fails, runs out of time or is made again, or if the job restarts,
+    together, when the results are emitted. If it fails, runs out of time or is made again, or if the job restarts,
     nothing of it has happened; what it did in the world outside may happen twice.
 
     State is declared as class attributes, ``last = ValueState("last", of=Payment)``, and reached as
@@ -223,10 +224,10 @@ class AsyncKeyedProcess(LifeCycle, Generic[K, T, U]):
     def on_timer(self, at: Timestamp, ctx: AsyncContext[K]) -> Awaitable[Iterable[U] | None]:
         """The results for a timer of ``ctx.key`` set for ``at`` (epoch ms) on the clock of ``ctx.timer_domain``.
 
-        Event timers ring when the watermark reaches them, those of a key in time order, behind all its records before
-        the watermark and ahead of those behind it, and before the watermark goes on; results have ``at`` as their
-        timestamp. The end of a bounded input rings all of them. Processing timers ring by the clock, behind the records
-        of their key that came before, and not after the end of the input; their results have no timestamp.
+        Event timers fire when the watermark reaches them, those of a key in time order, after all its records before
+        the watermark and before those after it, and before the watermark is emitted. Results have ``at`` as their
+        timestamp. At the end of a bounded input all of them fire. Processing timers fire by the clock, after the
+        earlier records of their key, and not after the end of the input. Their results have no timestamp.
         """
         raise NotImplementedError(f"{type(self).__name__} sets timers and needs an on_timer method")
 

@@ -119,7 +119,7 @@ class AsyncOperator(Operator):
 
     @property
     def calls(self) -> CallCounters:
-        """What was counted until now."""
+        """The counters, without the present numbers of calls."""
         return self.scheduler.counters
 
     @property

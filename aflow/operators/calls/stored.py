@@ -1,6 +1,6 @@
 """The inputs of calls in snapshots: operator state, in parts that any parallelism can pick its own from.
 
-Each part holds records of one subtask, in the order in which they came. Records with keys go to the subtask that owns
+Each part holds records of one subtask, in order of arrival. Records with keys belong to the subtask that owns
 the key group; those without go to the subtask of the same number, or share it with others if there are fewer now.
 """
 
@@ -19,7 +19,7 @@ from aflow.model.key_groups import key_group
 from aflow.operators.base import OperatorContext
 from aflow.state.snapshot import OperatorSnapshot
 
-#: Under which name of a snapshot's operator state the inputs are.
+#: The name of the inputs in the operator state of a snapshot.
 CALLS: Final = "@calls"
 
 
@@ -68,12 +68,12 @@ class StoredCalls:
     def restored(
         self, snapshot: OperatorSnapshot, context: OperatorContext
     ) -> Iterator[Batch[Any]]:
-        """What belongs to the subtask of ``context``. Raises ``RestoreError``."""
+        """Yield the records of the subtask of ``context``. Raises ``RestoreError``."""
         for subtask, batch in self.stored_batches(snapshot):
             yield from owned(subtask, batch, context)
 
     def stored_batches(self, snapshot: OperatorSnapshot) -> Iterator[tuple[int, Batch[Any]]]:
-        """All that is stored, with the number of the former subtask. Raises ``RestoreError``."""
+        """Yield all stored records, with the number of the former subtask. Raises ``RestoreError``."""
         return map(self._read, snapshot.operator.get(CALLS, ()))
 
     def _read(self, part: bytes) -> tuple[int, Batch[Any]]:
@@ -108,7 +108,7 @@ class StoredCalls:
 
 
 def owned(subtask: int, batch: Batch[Any], context: OperatorContext) -> Iterator[Batch[Any]]:
-    """The records of ``batch``, stored by a former ``subtask``, that belong to the subtask of ``context``, if any."""
+    """Yield the records of ``batch``, of a former ``subtask``, that belong to the subtask of ``context``."""
     keys = batch.keys
     if keys is None:
         if subtask % context.parallelism == context.subtask:

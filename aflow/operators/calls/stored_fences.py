@@ -9,8 +9,8 @@ its next record. So it belongs to the snapshot, with its place among the records
   valve, idle subtasks do not count unless all are idle, and then the largest of their watermarks counts. A former
   subtask that stored nothing had received no watermark, so there is none for all.
 
-The end of time is not stored: it comes again with the end of the input. Nor are idleness and activity, which belong to
-the channels, and these are new after a restore.
+The end of time is not stored: it is received again at the end of the input. Nor are idleness and activity, which
+belong to the channels, and these are new after a restore.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from aflow.operators.base import OperatorContext
 from aflow.operators.calls.stored import CALLS, StoredCalls, owned
 from aflow.state.snapshot import OperatorSnapshot
 
-#: Under which name of a snapshot's operator state the watermarks are.
+#: The name of the watermarks in the operator state of a snapshot.
 FENCES: Final = "@fences"
 
 
@@ -57,7 +57,7 @@ class StoredFences:
         received: Timestamp,
         idle: bool,
     ) -> StoredFences | None:
-        """None for a subtask without event time."""
+        """Return the watermarks of a subtask; None without event time."""
         if received == MIN_TIMESTAMP:
             return None
         waiting = [

@@ -75,7 +75,7 @@ def _check_arguments(method: str, fn: Callable[..., Any], *, with_resource: bool
 
 
 def check_plain(method: str, settings: CallSettings) -> None:
-    """Refuse async functions where nobody awaits what they give. Raises ``FlowDefinitionError``."""
+    """Refuse async functions where results are not awaited. Raises ``FlowDefinitionError``."""
     for where, fn in _plain_functions(settings):
         if is_async(fn):
             raise FlowDefinitionError(

@@ -1,4 +1,4 @@
-"""Steps that call an async function for each record: what users write, and the settings that come of it."""
+"""Options of async steps, and the settings made of them."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ S = TypeVar("S")
 
 
 class CallOptions(TypedDict, Generic[T], total=False):
-    """What ``map_async``, ``flat_map_async``, ``filter_async`` and ``map_batch_async`` can be told. All by keyword.
+    """Options of ``map_async``, ``flat_map_async``, ``filter_async`` and ``map_batch_async``. All by keyword.
 
-    None stands for what was not said, where a type admits it.
+    None means the default, where a type admits it.
     """
 
     capacity: int | Adaptive
     """The most calls under way at once, in each subtask; 100 by default. With ``Adaptive()`` as many as the service can
-    take, found out by how it answers. The step may hold as many records again that wait for their call or for their
-    turn to leave (with ``Adaptive`` up to a thousand in all), and a batch of input; beyond that it takes no more.
+    take, found out by how it answers. The step holds as many records again that wait for their call or for
+    emission (with ``Adaptive`` up to a thousand in all), and a batch of input; then it reads no more.
     Unless results are ordered, those that wait for an earlier watermark are counted apart: 64 for each call."""
     ordered: bool
-    """True, the default: results leave in the order of the stream. False: as they complete, but never past a watermark.
-    Not for keyed streams, where each key keeps its order and nothing else."""
+    """True, the default: results in the order of the stream. False: in the order of completion, but never past a
+    watermark. Not for keyed streams, where each key keeps its order."""
     timeout: timedelta | None
-    """How long a record may take, from the beginning of its first call to its result: all attempts, the pauses between
-    them, and the time that it waits for a slot again. Then the call is cancelled, and ``on_error`` gets a
+    """The longest time of a record, from the beginning of its first call to its result: all attempts, the pauses
+    between them, and the time that it waits for a slot again. Then the call is cancelled, and ``on_error`` gets a
     ``TimeoutError``. While a job stops, the time also runs while a circuit breaker keeps the first call waiting."""
     attempt_timeout: timedelta | None
     """The longest time of one attempt, from the moment at which it has a slot. Then the call is cancelled, and the
@@ -57,16 +57,16 @@ class CallOptions(TypedDict, Generic[T], total=False):
     """The moment (aware ``datetime`` or epoch ms) after which the result for a value is of no use: as ``timeout``, for
     each record. One whose moment has passed is not called for."""
     retry: RetryPolicy | None
-    """Whether, and when, a call that failed is made again: ``Retry(…)``, or a policy of your own. Default: never."""
+    """The retry policy: ``Retry(…)``, or one of your own. Default: no retries."""
     on_error: OnError[T]
-    """What becomes of a record whose call failed for good: ``Fail()`` (the default), ``Drop()``, ``DeadLetter(tag)`` or
+    """The policy for records whose calls were given up: ``Fail()`` (the default), ``Drop()``, ``DeadLetter(tag)`` or
     ``Fallback(function)``."""
     rate: RateLimit[T] | None
-    """How many calls may begin in a time, or how much they may cost: a token bucket, shared by name on request."""
+    """The most calls, or the most cost, in a time: a token bucket, which steps may share by name."""
     breaker: CircuitBreaker | None
-    """When calls are not made for a while, since too many have failed."""
+    """The circuit breaker, which stops calls for a while when too many have failed."""
     cache: Cache[T, Any] | None
-    """Which results are kept; records whose results are kept or under way are not called for."""
+    """The cache of results: no call is made for records whose results are kept or in flight."""
     of: type[T]
     """The type by which checkpoints store records whose calls are under way; needed only for values that are neither
     plain Python values nor dataclasses, named tuples, Structs or enums."""
@@ -74,7 +74,7 @@ class CallOptions(TypedDict, Generic[T], total=False):
     """In place of ``of``: how they are stored, for instance ``Pickled[Model]()``."""
 
 
-#: Known names, for a message that is better than none.
+#: The known names, for messages.
 _NAMES = tuple(get_type_hints(CallOptions))
 
 
@@ -89,7 +89,10 @@ def call_settings(
     into: Callable[..., Any] | None = None,
     groups: GroupSize | None = None,
 ) -> CallSettings:
-    """Check what a user gave to ``method``. Raises ``FlowDefinitionError``, and ``TypeError`` for unknown options."""
+    """Check the options of ``method`` and return the settings.
+
+    Raises ``FlowDefinitionError``, and ``TypeError`` for unknown options.
+    """
     check_names(method, options, _NAMES)
     if not callable(fn):
         raise FlowDefinitionError(f"{method}() takes an async function, not {shown(fn)}")
@@ -148,7 +151,7 @@ def handler_settings(process: Callable[..., Any], options: CallOptions[Any]) -> 
 
 
 def group_size(method: str, size: object, delay: timedelta) -> GroupSize:
-    """How many records go together. Raises ``FlowDefinitionError``."""
+    """Return the size of groups. Raises ``FlowDefinitionError``."""
     if type(size) is not int or size < 1:
         raise FlowDefinitionError(
             f"{method}(size=…) takes the most records of a call, from 1 on, not {shown(size)}"

@@ -4,8 +4,8 @@ A *heartbeat* runs on the loop again and again. It says when the next one is due
 thread is taken when a beat is overdue by half of the limit, and again each half limit. What can be seen then:
 
 - Twice the same callback (or step of a coroutine) at the bottom, and the beat overdue by the limit: that one blocks.
-- Another one each time: the loop is busy with many that are short, and nobody can be blamed.
-- The loop does not run, it is waiting for something, or a debugger has stopped it: nobody is to blame either.
+- Another one each time: the loop is busy with many short callbacks, and none of them blocks.
+- The loop does not run, it is waiting for something, or a debugger has stopped it: nothing blocks.
 - The job is just handing over: a busy job lets go of the interpreter's lock for worker threads and gets it back when
   they let it. Nothing is to be named, as with short callbacks.
 - The look itself comes late. Then the whole machine stood still (suspended, stopped, starved), and the time until now
@@ -26,18 +26,18 @@ class Beat:
 
     number: int
     due: float
-    """When the next one should come (s, steady)."""
+    """The due time of the next one (s, steady)."""
     cpu: float
     """Seconds for which the loop's thread has used the processor so far."""
     thread: int
     """The thread in which the loop runs."""
     depth: int
-    """How many frames are below the callbacks of the loop."""
+    """The number of frames below the callbacks of the loop."""
 
 
 @dataclass(frozen=True, slots=True)
 class Glance:
-    """What one look at the stack gave."""
+    """The stack at one look."""
 
     root: object
     """The frame of the callback that the loop is running; compared by identity."""
@@ -49,19 +49,19 @@ class Glance:
 
 @dataclass(frozen=True, slots=True)
 class Finding:
-    """What was found out while one beat was waited for. Without frames, which would keep alive what is in them."""
+    """The findings about one overdue beat. Without frames, which would keep their variables alive."""
 
     number: int
     since: float
     """From when the time counts (s, steady)."""
     next: float
-    """When the next look is to be taken."""
+    """The time of the next look."""
     step: str | None = None
     where: CodeLocation | None = None
     blocked: bool = False
     excused: bool = False
     late: bool = False
-    """True if a look came late."""
+    """True if a look was late."""
 
 
 class Overdue:
@@ -100,7 +100,7 @@ class Overdue:
 def verdict(
     beat: Beat, finding: Finding | None, now: float, cpu: float, *, limit: float, slack: float
 ) -> LoopBlocked | None:
-    """What to say of the time that is over when the beat after ``beat`` comes, at ``now``; None: nothing."""
+    """Return the report about the time until the beat after ``beat``, at ``now``; None for none."""
     late_by = now - beat.due
     if late_by <= limit:
         return None

@@ -1,4 +1,4 @@
-"""What a job tells its host about calls and functions that do not keep to the rules: in the log, as events, as numbers.
+"""Reports about calls and functions that break the rules: in the log, as events and as numbers.
 
 ``Reports`` is the one place that knows the log, the host's ``on_event`` and the counters of ``job.metrics()``. Who
 finds something gets one of its methods.
@@ -18,7 +18,7 @@ _log: Final = logging.getLogger("aflow.calls")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CodeLocation:
-    """A place in somebody's code."""
+    """A place in the code of a user."""
 
     function: str
     """Its qualified name, with the module."""
@@ -43,9 +43,9 @@ class LoopBlocked:
     """
 
     seconds: float
-    """How long at least."""
+    """The shortest possible duration."""
     step: str | None = None
-    """Whose function did it; None for what runs outside of steps, such as the host's own code."""
+    """The step of the function; None for code outside of steps, such as that of the host."""
     where: CodeLocation | None = None
     """The function of the user's, and what it was at; None if nothing could be seen, since it never let go of the
     interpreter's lock. Then only the time is known."""
@@ -56,20 +56,20 @@ class LoopBlocked:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallAbandoned:
-    """A call, or the closing of a resource, did not end when it was to; nobody waits for it any more."""
+    """A call, or the closing of a resource, did not end in time; the job does not wait for it any more."""
 
     step: str
     what: str
-    """What it is, and what it should have done."""
+    """The call or resource, and its fault."""
     seconds: float
-    """How long it was waited for."""
+    """The grace time."""
 
     def __str__(self) -> str:
         return f"step {self.step!r}: {self.what}; given up after {self.seconds:.3f} s"
 
 
 CallReport: TypeAlias = LoopBlocked | CallAbandoned
-"""What a host is told about its functions and calls."""
+"""A report about functions or calls."""
 
 
 class Reports:
@@ -113,6 +113,6 @@ class Reports:
 
 
 def told(step: str | None, where: CodeLocation | None) -> str:
-    """Who did it, for a message."""
+    """Return the step and the function, for a message."""
     place = "something that never let go of the interpreter's lock" if where is None else str(where)
     return place if step is None else f"step {step!r}, {place}"

@@ -1,4 +1,4 @@
-"""Resources of calls: opened before the first record, closed behind the last call.
+"""Resources of calls: opened before the first record, closed after the last call.
 
 Each is entered and left by a task of its own, its *keeper*: a context manager may hold a task group or a cancel scope,
 which belong to the task that entered them, and whose failure cancels that task and must not cancel the job's. It also
@@ -22,7 +22,7 @@ from aflow.runtime.calls.slots import GRACE
 from aflow.runtime.cancellation import user_code
 from aflow.runtime.failures import closing_async, first_cause
 
-#: Seconds that a close has, once it was cancelled because it took too long, before it is left behind.
+#: Seconds that a close has, once it was cancelled because it took too long, before it is abandoned.
 _LAST_GRACE: Final = 1.0
 
 
@@ -43,14 +43,14 @@ class Keeper:
         self.task = asyncio.create_task(self._keep(), name=f"resource {self._what}")
 
     async def opened(self) -> object:
-        """What was opened. Raises ``OperatorError``."""
+        """Return the opened object. Raises ``OperatorError``."""
         await asyncio.wait([self._opened, self.task], return_when=asyncio.FIRST_COMPLETED)
         if self._opened.done():
             return self._opened.result()
         raise self.ended()
 
     def ended(self) -> Exception:
-        """Why the task has ended before it was to."""
+        """Return the error for a task that ended too early."""
         self._told = True
         if self.task.cancelled():
             return self._failed_while("in use", "it was cancelled, and not by the job")
@@ -64,7 +64,7 @@ class Keeper:
     async def close(self) -> None:
         """Close it, whatever becomes of the task that waits for that. Raises ``OperatorError``.
 
-        A close that takes longer than the grace time is cancelled, reported, and left behind if that does not end it.
+        A close that takes longer than the grace time is cancelled, reported, and abandoned if that does not end it.
         """
         self._over.set()
         if not self._opened.done():
@@ -132,12 +132,12 @@ class OpenResources:
         self._opened: dict[tuple[int, int], object] = {}
 
     def of(self, node: int, subtask: int) -> object:
-        """What was opened for ``subtask`` of the step; None if it has no resource."""
+        """Return the object that was opened for ``subtask`` of the step; None if it has no resource."""
         return self._opened.get((node, subtask))
 
     @asynccontextmanager
     async def open(self) -> AsyncGenerator[None]:
-        """Open all that the plan names, in its order, and close them behind the block, the last one first.
+        """Open all that the plan names, in its order, and close them after the block, the last one first.
 
         Raises ``OperatorError`` if one cannot be opened, or closed; a failure of the block goes before the latter.
         """
@@ -194,6 +194,6 @@ async def _wait(task: asyncio.Task[None], seconds: float) -> asyncio.CancelledEr
 
 
 def _forget(task: asyncio.Task[None]) -> None:
-    """Nobody waits for it any more; without this asyncio would complain that nobody looked at its failure."""
+    """Retrieve the failure of an abandoned task: otherwise asyncio would log that it was never retrieved."""
     if not task.cancelled():
         task.exception()

@@ -1,4 +1,4 @@
-"""Functions whose results come one by one, as functions that are awaited."""
+"""Async generator functions as coroutine functions that return lists."""
 
 from __future__ import annotations
 
@@ -9,10 +9,9 @@ from typing import Any
 
 
 def collecting(fn: Callable[..., Any]) -> Callable[..., Awaitable[Any]]:
-    """``fn``; if it gives results one by one, a coroutine function that gives the list of them.
+    """Return ``fn``, or a coroutine function that returns the list of its results if it is an async generator function.
 
-    Of a function that is neither a coroutine function nor an async generator function, such as a lambda, only its
-    calls show what it gives.
+    The kind of other functions, such as lambdas, is known from their first result only.
     """
     if gives_one_by_one(fn):
         return _like(fn, lambda *arguments: _list_of(fn(*arguments)))

@@ -32,7 +32,7 @@ _ENGINE: Final = frozenset({"aflow", "asyncio", "uvloop"})
 #: Functions in which a busy job gives up the loop or the interpreter's lock. What delays their return is elsewhere.
 _HAND_OVERS: Final = frozenset({release_gil.__code__, LoopBudget.hand_over.__code__})
 
-#: Modules that are on the stack while somebody looks at it with a debugger.
+#: Modules that are on the stack while a debugger is used.
 _DEBUGGERS: Final = frozenset({"bdb", "pdb", "ipdb", "pudb", "pydevd", "_pydevd_bundle", "debugpy"})
 
 
@@ -44,12 +44,12 @@ def frames(frame: FrameType | None) -> Iterator[FrameType]:
 
 
 def depth_of(frame: FrameType | None) -> int:
-    """How many frames that are."""
+    """The number of frames."""
     return sum(1 for _ in frames(frame))
 
 
 def glance(frame: FrameType, below: int) -> Glance:
-    """Who is at work in ``frame``; the ``below`` outermost frames are those of whoever runs the loop."""
+    """Return the code that runs in ``frame``; the ``below`` outermost frames belong to the program of the loop."""
     stack = list(frames(frame))
     stack = stack[: max(0, len(stack) - below)]
     if not stack or any(_package(one) in _DEBUGGERS for one in stack):

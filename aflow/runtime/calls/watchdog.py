@@ -24,7 +24,7 @@ from aflow.runtime.calls.stacks import depth_of, glance
 #: Beats within the limit.
 _BEATS: Final = 2
 
-#: Seconds that the loop waits for the end of the thread, which may just be held up in somebody's log handler.
+#: Seconds that the loop waits for the end of the thread, which may be blocked in a log handler of the user.
 _JOIN: Final = 0.2
 
 
@@ -63,7 +63,7 @@ class Watchdog:
         self._reports = reports
         self._steps = frozenset(steps)
         self._clock = clock
-        #: A thread that wants the interpreter's lock gets it after this interval, if nobody else wants it.
+        #: A thread that wants the interpreter's lock gets it after this interval, if no other thread wants it.
         self._slack = limit / 2 + 4 * sys.getswitchinterval()
         self._handle: asyncio.Handle | None = None
         self._stopped = threading.Event()

@@ -18,7 +18,7 @@ from typing import Protocol
 
 
 class Limit(Protocol):
-    """What the step asks; ``AdaptiveLimit`` is one."""
+    """A limit under test; ``AdaptiveLimit`` is one."""
 
     @property
     def limit(self) -> int: ...
@@ -38,12 +38,12 @@ class Fixed:
 
 @dataclass(kw_only=True)
 class Service:
-    """How it answers; times are in seconds."""
+    """The behaviour of the service; times are in seconds."""
 
     servers: Callable[[float], int]
-    """How many there are at a moment."""
+    """Return the number of servers at a moment."""
     takes: Callable[[float, Random], float]
-    """How long a server is busy with a call that it begins at a moment."""
+    """Return the duration of a call that a server starts at a moment."""
     rejects: bool = False
     """A call that finds no server free fails at once instead of waiting."""
     reject_after: float = 0.001
@@ -53,7 +53,7 @@ class Service:
 
 @dataclass
 class Seen:
-    """What happened."""
+    """The history of a run."""
 
     ended: list[tuple[float, float, bool, int]] = field(default_factory=list)
     """Of each call: when it ended, how long it took, whether it was answered well, the limit then."""

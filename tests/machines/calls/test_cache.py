@@ -14,7 +14,7 @@ from aflow.machines.calls.cache import Cache, ResultCache, check_cache_key, with
 
 
 def found(results: ResultCache, key: str, now: int = 0) -> Any:
-    """What is kept for ``key``, which must be there."""
+    """Return the result kept for ``key``, which must exist."""
     kept = results.get(key, now)
     assert kept is not None
     return kept.result
@@ -25,7 +25,7 @@ def seconds(number: float) -> timedelta:
 
 
 class NotFoundError(Exception):
-    """What was asked for does not exist."""
+    """The wanted object does not exist."""
 
 
 def test_a_result_is_given_to_equal_keys_and_to_no_others() -> None:

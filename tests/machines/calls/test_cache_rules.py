@@ -1,4 +1,4 @@
-"""Whatever is asked and kept, and whoever comes and leaves: what holds for all caches and all keys in flight."""
+"""Rules that hold for all caches and all keys in flight."""
 
 from __future__ import annotations
 

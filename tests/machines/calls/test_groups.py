@@ -1,4 +1,4 @@
-"""Which calls are made together, and when."""
+"""Groups: their calls, and their start."""
 
 from __future__ import annotations
 

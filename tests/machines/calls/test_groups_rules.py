@@ -1,4 +1,4 @@
-"""Whoever comes, goes and gives up: what holds for all groups."""
+"""Rules that hold for all groups."""
 
 from __future__ import annotations
 

@@ -165,7 +165,11 @@ def test_a_limiter_of_the_user_is_asked_within_the_bounds_of_its_settings() -> N
     assert made[0].seen == [(0.5, True, 1)]
 
 
-@pytest.mark.parametrize("limiter", [3, lambda settings: object()], ids=["number", "no limiter"])
+def _no_limiter(settings: Adaptive) -> object:
+    return object()
+
+
+@pytest.mark.parametrize("limiter", [3, _no_limiter], ids=["number", "no limiter"])
 def test_what_makes_no_limiter_is_refused(limiter: Any) -> None:
     with pytest.raises(FlowDefinitionError, match=r"Adaptive\.limiter"):
         Adaptive(limiter=limiter).new_limiter()

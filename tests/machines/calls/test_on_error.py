@@ -1,4 +1,4 @@
-"""What users say about records whose calls have failed for good is checked as they say it."""
+"""Error policies are checked when they are created."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def of_keys(*keys: object) -> list[Call]:
 
 
 def taken(queue: CallQueue) -> list[object]:
-    """What may leave, runs as lists of values."""
+    """Return what may be emitted, runs as lists of values."""
     out: Out = queue.take()
     return [[call.value for call in one] if isinstance(one, list) else one for one in out]
 

@@ -82,7 +82,7 @@ class QueueRules(RuleBasedStateMachine):
 
 
 class OrderedRules(QueueRules):
-    """What may leave is all up to the first call that is not settled."""
+    """Everything up to the first call that is not settled may be emitted."""
 
     make = OrderedCalls
 
@@ -92,7 +92,7 @@ class OrderedRules(QueueRules):
 
 
 class UnorderedRules(QueueRules):
-    """What may leave is, segment by segment, what is settled, and the next segment only behind a complete one."""
+    """Settled calls may be emitted, those of the next segment only after a complete one."""
 
     make = UnorderedCalls
 
@@ -115,7 +115,7 @@ class UnorderedRules(QueueRules):
 
 
 class TurnRules(RuleBasedStateMachine):
-    """Against a list of calls for each key: its first one has the turn, and nobody else."""
+    """Compare with a list of calls for each key: only its first one has the turn."""
 
     def __init__(self) -> None:
         super().__init__()

@@ -18,7 +18,7 @@ def bucket(count: int = 10, per: timedelta = SECOND, burst: int | None = 1) -> T
 
 
 def taken_until(limit: TokenBucket, end: float, *, now: float = 0.0, cost: float = 1.0) -> int:
-    """How many times somebody takes who asks again exactly when told to."""
+    """Return how often a taker takes that asks again exactly when told to."""
     times = 0
     while now <= end:
         wait = limit.take("a", now, cost)

@@ -1,4 +1,4 @@
-"""Whoever takes from a bucket, and whenever: never too much, and everybody gets a turn."""
+"""Rules of a bucket: takers never take too much, and each gets a turn."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ class Taking(RuleBasedStateMachine):
 
     @rule(after=st.floats(0, 10))
     def time_passes(self, after: float) -> None:
-        """Up to the next moment for which somebody was told to ask."""
+        """Advance to the next moment for which a taker was told to ask."""
         moments = [at for taker, (at, _) in self.told.items() if taker != GREEDY]
         self.now = max(self.now, min([self.now + after, *moments]))
 
@@ -104,7 +104,7 @@ class Taking(RuleBasedStateMachine):
             self.now = max(self.now, at)
             self.ask(GREEDY, 1)
             self.ask(taker, cost)
-        raise AssertionError(f"nobody is served any more: {self.told}")
+        raise AssertionError(f"no taker is served any more: {self.told}")
 
     @invariant()
     def never_too_much(self) -> None:

@@ -1,4 +1,4 @@
-"""Whether a call that failed is made again, and after which delay."""
+"""Retries of failed calls, and their delays."""
 
 from __future__ import annotations
 

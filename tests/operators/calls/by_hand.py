@@ -101,7 +101,7 @@ class ByHand:
         return self.operator.calls
 
     def emitted(self) -> list[Emitted]:
-        """What was emitted since the last time."""
+        """Return the elements emitted since the last call."""
         emitted, self.output.emitted = self.output.emitted, []
         return emitted
 

@@ -35,7 +35,7 @@ class Began:
     """A call."""
 
     at: float
-    """When (ms)."""
+    """Its time (ms)."""
     step: str
     value: Any
 
@@ -81,7 +81,7 @@ class World:
         self.at = max(self.at, at)
 
     def following(self) -> float | None:
-        """When something happens next (ms)."""
+        """Return the time of the next event (ms)."""
         moments = [step.following() for step in self.steps]
         return min((moment for moment in moments if moment is not None), default=None)
 

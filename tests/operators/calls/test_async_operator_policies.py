@@ -1,4 +1,4 @@
-"""What becomes of records whose calls have failed for good, and in which order that leaves."""
+"""Error policies of async steps, and the order of what they emit."""
 
 from __future__ import annotations
 

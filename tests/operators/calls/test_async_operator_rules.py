@@ -32,7 +32,7 @@ Fence = Watermark | Idle | Active
 
 @dataclass(frozen=True)
 class Record:
-    """What came in, and where in the stream."""
+    """An input, and its place in the stream."""
 
     index: int
     value: int

@@ -25,7 +25,7 @@ def step(cache: Cache[Any, Any] | None = None, **settings: Any) -> ByHand:
 
 
 class NotFoundError(Exception):
-    """What was asked for does not exist."""
+    """The wanted object does not exist."""
 
 
 # ----------------------------------------------------------------------------------------------- hits and misses

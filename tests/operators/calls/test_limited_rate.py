@@ -206,7 +206,7 @@ def test_steps_that_share_a_limit_keep_it_together_and_have_equal_shares() -> No
 
 
 def rate_of_b(world: World, start: float) -> int:
-    """How many calls step b began in the second from ``start`` on."""
+    """Return the number of calls that step b started in the second from ``start`` on."""
     return sum(start <= began.at < start + 1000 for began in world.begun if began.step == "b")
 
 

@@ -1,4 +1,4 @@
-"""Steps with limits, whatever happens: no time sees more than the rate, nothing is lost, and nobody is forgotten."""
+"""Rules of steps with limits: the rate holds at all times, and each record is emitted once."""
 
 from __future__ import annotations
 
@@ -192,7 +192,7 @@ class Story:
         raise AssertionError("something is never called for")
 
     def result(self, value: int) -> int:
-        """What equal records have in common: with a cache some get the result of another one."""
+        """Return what equal records share: with a cache some get the result of another one."""
         return value % 13 if self.limits.options["cache"] else value
 
     def all_left(self, index: int) -> list[int]:
@@ -244,5 +244,5 @@ def test_whoever_may_begin_has_begun(limits: Limits, events: list[Event]) -> Non
     for event in events:
         story.happens(event)
         step = story.steps[0]
-        assert step.operator.take() is None, "a call may begin, and nobody asks"
+        assert step.operator.take() is None, "a call may start, and no slot asks for it"
         story.world.settle()

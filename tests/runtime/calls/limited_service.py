@@ -44,7 +44,7 @@ class NotedService:
         return [number for _, number in self.begun]
 
     def within(self, begin: float, end: float) -> int:
-        """How many calls began in that time (s)."""
+        """Return the number of calls that started in that time (s)."""
         return sum(begin <= at < end for at in self.times)
 
 

@@ -1,4 +1,4 @@
-"""When results of calls are of interest to the task beside the slots, and when it rests on."""
+"""The task beside the slots: when results of calls wake it."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from tests.operators.driver import ManualTime, RecordingOutput
 
 @dataclass
 class Behind:
-    """What is behind the step."""
+    """A part downstream of the step."""
 
     full: bool = False
 

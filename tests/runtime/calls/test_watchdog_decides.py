@@ -1,4 +1,4 @@
-"""When a late heartbeat is somebody's fault, and whose: with made-up times, and objects in place of frames."""
+"""The code to blame for late heartbeats: with made-up times, and objects in place of frames."""
 
 from __future__ import annotations
 
@@ -24,13 +24,13 @@ def saw(root: object, function: str = "score") -> Glance:
 
 
 def after(*looks: tuple[float, Glance]) -> tuple[list[float], Finding]:
-    """When a blockage was reported, and what was found, in these looks."""
+    """Return the times and findings of reports, given these looks."""
     overdue = Overdue(BEAT, LIMIT, SLACK)
     return [now for now, seen in looks if overdue.look(now, seen)], overdue.finding
 
 
 def judged(finding: Finding | None, now: float, used: float = 0.0) -> LoopBlocked | None:
-    """What is said when the beat comes at ``now``, the thread having used the processor for ``used`` seconds."""
+    """Return the report about a beat at ``now``, after the thread used the processor for ``used`` seconds."""
     return verdict(BEAT, finding, now, BEAT.cpu + used, limit=LIMIT, slack=SLACK)
 
 

@@ -26,7 +26,7 @@ from tests.operators.driver import Emitted, ManualTime, RecordingOutput
 
 
 class Pause:
-    """What a handler awaits: it goes on when the test says so."""
+    """An awaitable of handlers: the test decides when they resume."""
 
     def __await__(self) -> Generator[None]:
         yield
@@ -134,11 +134,11 @@ class Awaiting:
 
     @property
     def keys(self) -> list[Hashable]:
-        """Those whose handlers wait."""
+        """The keys whose handlers wait."""
         return [call.key for call in self.waiting]
 
     def emitted(self) -> list[Emitted]:
-        """What was emitted since the last time."""
+        """Return the elements emitted since the last call."""
         emitted, self.output.emitted = self.output.emitted, []
         return emitted
 
@@ -156,7 +156,7 @@ class Awaiting:
         return [value for one in self.emitted() if isinstance(one, Batch) for value in one.values]
 
     def state(self, name: str, key: Hashable) -> object:
-        """What ``key`` has under ``name``, as a snapshot would have it."""
+        """Return the state ``name`` of ``key``, as a snapshot stores it."""
         everything = KeyGroupCodec(
             operator="step", key_groups=KeyGroupRange(0, 128), key_group_count=128
         )
