@@ -69,7 +69,7 @@ def build_graph(build: Build, sources: Collection[str], sinks: Collection[str]) 
             raise FlowDefinitionError(
                 f"backfill() takes a flow, or the function that builds it, not {shown(build)}"
             )
-        flow = build(**_ends(build, sources, sinks))
+        flow = build(**_placeholders(build, sources, sinks))
     graph = getattr(flow, "graph", None)
     if not isinstance(graph, FlowGraph):
         raise FlowDefinitionError(f"build() must return an aflow.Flow, not {shown(flow)}")
@@ -104,7 +104,7 @@ def _check_names(of_flow: Collection[str], given: Collection[str], what: str, ho
         )
 
 
-def _ends(
+def _placeholders(
     build: Callable[..., object], sources: Collection[str], sinks: Collection[str]
 ) -> dict[str, object]:
     ends: dict[str, object] = {}

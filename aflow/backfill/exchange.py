@@ -112,11 +112,11 @@ class ExitEncoder:
         if not times:
             return
         values, span = batch.values, self._span(times)
-        for part, indexes in enumerate(self._dealt(batch, keys)):
+        for part, indexes in enumerate(self._indexes_by_part(batch, keys)):
             for some in _runs(indexes, times, span):
                 first = times[some[0]]
-                offsets = [time - first for time in _picked(times, some)]
-                payload = self._payload(_picked(keys, some), offsets, _picked(values, some))
+                offsets = [time - first for time in _items_at(times, some)]
+                payload = self._payload(_items_at(keys, some), offsets, _items_at(values, some))
                 yield RecordBlock(exit.number, part, first, payload)
 
     def _span(self, times: Sequence[Timestamp]) -> int:
@@ -132,7 +132,7 @@ class ExitEncoder:
             return _SPAN
         return max(_SPAN, abs(middle - self._began) // (self._batches - 1))
 
-    def _dealt(self, batch: Batch[Any], keys: Sequence[Hashable]) -> Iterable[list[int]]:
+    def _indexes_by_part(self, batch: Batch[Any], keys: Sequence[Hashable]) -> Iterable[list[int]]:
         """Return the indexes of the records in the batch, for each part."""
         known = self._owners.known
         try:
@@ -198,13 +198,13 @@ def decode_block(payload: bytes | memoryview, time: Timestamp) -> DecodedBlock:
     elif header == _TUPLE:
         values = list(zip(*columns, strict=True))
     else:
-        values = _made(header)(columns)
+        values = _maker_of(header)(columns)
     return DecodedBlock(keys, [time + after for after in times] if time else times, values)
 
 
 def _runs(indexes: list[int], times: Sequence[Timestamp], span: int) -> Iterator[list[int]]:
     """Yield ``indexes`` in time order, in runs bounded in number of records and in ``span`` (ms)."""
-    moments = _picked(times, indexes)
+    moments = _items_at(times, indexes)
     ordered = sorted(moments)
     if ordered != moments:
         indexes = sorted(indexes, key=times.__getitem__)
@@ -218,7 +218,7 @@ def _runs(indexes: list[int], times: Sequence[Timestamp], span: int) -> Iterator
         start = stop
 
 
-def _picked(column: Sequence[Any], indexes: list[int]) -> list[Any]:
+def _items_at(column: Sequence[Any], indexes: list[int]) -> list[Any]:
     """Return the items at ``indexes``."""
     return list(itemgetter(*indexes)(column)) if len(indexes) > 1 else [column[i] for i in indexes]
 
@@ -321,7 +321,7 @@ def _of_attributes(names: Sequence[str], values: list[Any]) -> list[list[Any]] |
 _MAKERS: Final[dict[str, Callable[[list[list[Any]]], list[Any]]]] = {}
 
 
-def _made(header: str) -> Callable[[list[list[Any]]], list[Any]]:
+def _maker_of(header: str) -> Callable[[list[list[Any]]], list[Any]]:
     """Return the maker of values from columns. Raises ``CodecError`` and ``ImportError`` for an unknown class."""
     make = _MAKERS.get(header)
     if make is None:

@@ -25,10 +25,10 @@ def explain(plan: FragmentPlan, *, until: Timestamp | None = None) -> str:
 
     ``until`` is the end of the history (epoch ms); None: all of history, with nothing left for a live job.
     """
-    return "\n".join(_Drawing(plan, until).lines()) + "\n"
+    return "\n".join(_PlanText(plan, until).lines()) + "\n"
 
 
-class _Drawing:
+class _PlanText:
     """Text of one plan, with the lookups it needs."""
 
     def __init__(self, plan: FragmentPlan, until: Timestamp | None) -> None:
@@ -70,7 +70,7 @@ class _Drawing:
 
     def _tree(self, fragment: Fragment) -> Iterator[str]:
         """Yield the tree below the head; iterative, since a chain may exceed Python's recursion limit."""
-        drawn: set[int] = set()
+        shown: set[int] = set()
         waiting = _followers(fragment, fragment.head, "  ")
         while waiting:
             follower, indent, last = waiting.pop()
@@ -79,10 +79,10 @@ class _Drawing:
                 yield branch + self._exit(follower)
                 continue
             edge, node = follower
-            if node.id in drawn:
+            if node.id in shown:
                 yield f"{branch}{node.name}  as above{_side(edge.side)}"
                 continue
-            drawn.add(node.id)
+            shown.add(node.id)
             yield f"{branch}{self._step(fragment, node, edge.origin)}{_side(edge.side)}"
             waiting += _followers(fragment, node, indent + ("   " if last else "│  "))
 
@@ -114,7 +114,7 @@ class _Drawing:
         yield "written, from one pass"
         for sink, exit_list in self._sinks().items():
             origins = dict.fromkeys(
-                f"{exit.origin.name}{_of_side(exit.side)}{self._uncut(one, exit)}"
+                f"{exit.origin.name}{_of_side(exit.side)}{self._uncut_note(one, exit)}"
                 for one, exit in exit_list
             )
             yield f"  sink {sink}: {', '.join(origins)}"
@@ -134,7 +134,7 @@ class _Drawing:
                     found.setdefault(exit.sink.name, []).append((fragment, exit))
         return found
 
-    def _uncut(self, fragment: Fragment, exit: Exit) -> str:
+    def _uncut_note(self, fragment: Fragment, exit: Exit) -> str:
         """Return a note for results without event time, to which the end of the history does not apply."""
         if self._until is None or exit.origin.id not in before_time(fragment.nodes):
             return ""

@@ -41,7 +41,7 @@ class Feed(ABC):
         self._blocks: deque[InputRows] = deque()
         #: Rows of the first input that were emitted.
         self._at = 0
-        self._over = False
+        self._input_ended = False
         self._capacity = asyncio.Event()
         self.finished = False
 
@@ -64,7 +64,7 @@ class Feed(ABC):
             while len(self._blocks) >= _AHEAD:
                 self._capacity.clear()
                 await self._capacity.wait()
-        self._over = True
+        self._input_ended = True
         self._on_input()
 
     async def _take(self) -> InputRows | None:
@@ -81,7 +81,7 @@ class Feed(ABC):
     def step(self) -> bool:
         """Emit some rows to the operators; return False if there are none yet."""
         if not self._blocks:
-            if self._over and not self.finished:
+            if self._input_ended and not self.finished:
                 self.finished = True
                 self.end()
             return False
@@ -148,17 +148,17 @@ class ExchangeFeed(Feed):
     ) -> None:
         super().__init__(inbox, size, clock, on_input)
         self._input_ports = input_ports
-        self._every_moment = fragment.watermark_per_timestamp
-        self._behind = fragment.watermark_lag
-        end = MAX_TIMESTAMP if until is None else until - fragment.end_margin - self._behind
+        self._watermark_per_timestamp = fragment.watermark_per_timestamp
+        self._watermark_lag = fragment.watermark_lag
+        end = MAX_TIMESTAMP if until is None else until - fragment.end_margin - self._watermark_lag
         self._end = max(end, MIN_TIMESTAMP)
         self._watermark = MIN_TIMESTAMP
 
     def push(self, block: InputRows, start: int, stop: int) -> int:
         assert isinstance(block, ExchangedRows)
         times = block.times
-        self._pass(times[start] - self._behind)
-        if self._every_moment:
+        self._advance(times[start] - self._watermark_lag)
+        if self._watermark_per_timestamp:
             stop = bisect_right(times, times[start], start, stop)
         if len(self._input_ports) > 1:
             stop = _same_until(block.inputs, start, stop)
@@ -167,9 +167,9 @@ class ExchangeFeed(Feed):
         return stop
 
     def end(self) -> None:
-        self._pass(self._end)
+        self._advance(self._end)
 
-    def _pass(self, to: Timestamp) -> None:
+    def _advance(self, to: Timestamp) -> None:
         """Advance the watermark, at most to the end of the history."""
         to = min(to, self._end)
         if to > self._watermark:

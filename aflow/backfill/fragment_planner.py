@@ -30,7 +30,7 @@ _WITH_TIMERS: Final = frozenset({"process", "connect.process", "process_async"})
 
 #: Triggers whose decisions on records in event-time order do not depend on the lag of the watermark. Composed triggers
 #: are checked recursively.
-_PATIENT: Final = (EventTime, Count, Delta, Never, Purging)
+_IGNORES_LAG: Final = (EventTime, Count, Delta, Never, Purging)
 
 
 def plan_fragments(
@@ -60,7 +60,7 @@ def plan_fragments(
         nodes = (_over_history(head), *_reached(graph, head)[1:])
         exits: list[Exit] = []
         for exit in _exits(nodes, readers, index_of, numbers):
-            part = _part_before(exit, heads, graph)
+            part = _partial_step_of(exit, heads, graph)
             if part is None:
                 exits.append(exit)
             else:
@@ -73,11 +73,11 @@ def plan_fragments(
                 nodes,
                 tuple(exits),
                 cuts_at=_cuts(nodes),
-                watermark_per_timestamp=_sees_every_moment(nodes[0]),
+                watermark_per_timestamp=_needs_each_watermark(nodes[0]),
                 watermark_lag=2
                 if head.windows is not None and head.windows.assigner.merging
                 else 1,
-                end_margin=max(starmap(_results_overdue, inputs_of), default=0),
+                end_margin=max(starmap(_result_margin, inputs_of), default=0),
             )
         )
     return FragmentPlan(graph.name, tuple(fragments), key_groups)
@@ -88,7 +88,7 @@ def _over_history(head: Node) -> Node:
     return merging_step(head) if changed is head else changed
 
 
-def _part_before(exit: Exit, heads: list[Node], graph: FlowGraph) -> Node | None:
+def _partial_step_of(exit: Exit, heads: list[Node], graph: FlowGraph) -> Node | None:
     """Return the step that pre-aggregates the records of ``exit``; None unless it leads to windows with partial
     aggregation.
     """
@@ -168,29 +168,29 @@ def _cuts(nodes: tuple[Node, ...]) -> frozenset[str]:
     )
 
 
-def _sees_every_moment(head: Node) -> bool:
+def _needs_each_watermark(head: Node) -> bool:
     """Return True if the results of ``head`` depend on how often the watermark advances between records."""
     if head.kind is Kind.SOURCE:
         return False
     return head.what in _WITH_TIMERS or (
-        head.windows is not None and not _patient(head.windows.trigger)
+        head.windows is not None and not _ignores_lag(head.windows.trigger)
     )
 
 
-def _results_overdue(fragment: Fragment, exit: Exit) -> int:
+def _result_margin(fragment: Fragment, exit: Exit) -> int:
     """Return how far (ms) before the end of history a record may be that only the live job sends by ``exit``.
 
     The watermark ends at T - end_margin - watermark_lag. Later output of the head is later than the watermark that it
     has emitted, unless a downstream step assigns another time: then the bound is unknown.
     """
-    if exit.origin.id in _timed_again(fragment):
+    if exit.origin.id in _retimed(fragment):
         return NEVER
     if not fragment.keyed:
         return 0
     return fragment.end_margin + fragment.watermark_lag - 1 + _delay(fragment.head)
 
 
-def _timed_again(fragment: Fragment) -> frozenset[int]:
+def _retimed(fragment: Fragment) -> frozenset[int]:
     """Return the steps whose records had another time before."""
     again: set[int] = set()
     for node in fragment.nodes:
@@ -211,13 +211,13 @@ def _delay(node: Node) -> int:
     return join.delay
 
 
-def _patient(trigger: Trigger[object] | None) -> bool:
+def _ignores_lag(trigger: Trigger[object] | None) -> bool:
     match trigger:
         case None:
             return True
         case EventTime(early, late) if type(trigger) is EventTime:
-            return _patient(early) and _patient(late)
+            return _ignores_lag(early) and _ignores_lag(late)
         case Purging(inner) if type(trigger) is Purging:
-            return _patient(inner)
+            return _ignores_lag(inner)
         case _:
-            return type(trigger) in _PATIENT
+            return type(trigger) in _IGNORES_LAG

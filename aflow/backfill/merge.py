@@ -21,9 +21,9 @@ from aflow.backfill.exchange import DecodedBlock
 from aflow.model.time import Timestamp
 
 #: Minimum number of records that are sorted together.
-_TOGETHER: Final = 4096
+_MIN_SORTED: Final = 4096
 #: Maximum number of records emitted at once.
-_AT_ONCE: Final = 2048
+_MAX_EMITTED: Final = 2048
 
 _Row: TypeAlias = tuple[Timestamp, int, int, int, Any, Any]
 """Time, input, place of the block, unique number, key, value."""
@@ -64,7 +64,7 @@ class BlockMerger:
         if len(runs) == 1 and not self._rest and runs[0].decode_block.times[-1] < time:
             yield from self._whole(runs.pop())
             self._new = 0
-        elif self._new >= max(_TOGETHER, len(self._rest)):
+        elif self._new >= max(_MIN_SORTED, len(self._rest)):
             yield from self._before(time)
         runs.append(_Run(input, place, decode_block))
         self._new += len(decode_block.times)
@@ -75,7 +75,7 @@ class BlockMerger:
             yield from self._whole(self._runs.pop())
         else:
             self._sort()
-            yield from _handed(self._rest)
+            yield from _in_batches(self._rest)
         self._new, self._rest = 0, []
 
     def _whole(self, run: _Run) -> Iterator[ExchangedRows]:
@@ -96,7 +96,7 @@ class BlockMerger:
         # A tuple of one item compares only the time.
         stop = bisect_left(rest, (time,))
         self._rest = rest[stop:]
-        yield from _handed(rest[:stop])
+        yield from _in_batches(rest[:stop])
 
     def _sort(self) -> None:
         """Sort all held records."""
@@ -120,7 +120,7 @@ class BlockMerger:
         self._new = 0
 
 
-def _handed(rows: list[_Row]) -> Iterator[ExchangedRows]:
-    for at in range(0, len(rows), _AT_ONCE):
-        times, inputs, _, _, keys, values = zip(*rows[at : at + _AT_ONCE], strict=True)
+def _in_batches(rows: list[_Row]) -> Iterator[ExchangedRows]:
+    for at in range(0, len(rows), _MAX_EMITTED):
+        times, inputs, _, _, keys, values = zip(*rows[at : at + _MAX_EMITTED], strict=True)
         yield ExchangedRows(inputs=inputs, times=times, keys=list(keys), values=list(values))

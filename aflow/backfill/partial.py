@@ -33,9 +33,9 @@ _HELD: Final = 65_536
 _FOLDED: Final = 1_000_000
 
 #: Minimum number of records per accumulator for which aggregating upstream of the exchange pays off.
-_WORTH: Final = 2
+_MIN_RATIO: Final = 2
 #: If it did not, it is tried again after this multiple of the records.
-_AGAIN: Final = 16
+_RETRY_AFTER: Final = 16
 
 
 def merging_step(head: Node) -> Node:
@@ -66,7 +66,7 @@ def partial_step(head: Node, edge: Edge, *, id: int, name: str) -> Node | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Parts:
+class _PartialAggregation:
     """Partial aggregation of the windows of a step."""
 
     logic: WindowLogic
@@ -75,7 +75,7 @@ class _Parts:
     """Records in one of these windows are in the same windows of the step."""
 
 
-def _parts_of(head: Node) -> _Parts | None:
+def _parts_of(head: Node) -> _PartialAggregation | None:
     logic = head.windows
     if logic is None or len(head.inputs) != 1:
         return None
@@ -83,7 +83,7 @@ def _parts_of(head: Node) -> _Parts | None:
     if accumulation is None or not accumulation.commutative or not is_incremental(logic):
         return None
     part = _part(logic.assigner)
-    return None if part is None else _Parts(logic, accumulation, part)
+    return None if part is None else _PartialAggregation(logic, accumulation, part)
 
 
 def _part(assigner: WindowAssigner[Any]) -> TumblingWindows | None:
@@ -99,10 +99,10 @@ def _part(assigner: WindowAssigner[Any]) -> TumblingWindows | None:
 def _merging(accumulation: Accumulation) -> Accumulation:
     merge = accumulation.merge
     assert merge is not None  # else there are no parts
-    return replace(accumulation, first=_itself, add=merge, number_of=None)
+    return replace(accumulation, first=_identity, add=merge, number_of=None)
 
 
-def _itself(part: Any) -> Any:
+def _identity(part: Any) -> Any:
     return part
 
 
@@ -119,7 +119,7 @@ class PartialWindowOperator(Operator):
         self._start_of = part.start_of
         self._size = part.size
         self._accumulation = accumulation
-        self._most = held
+        self._max_held = held
         #: Accumulators by part of time and key.
         self._parts: dict[Timestamp, dict[Hashable, Any]] = {}
         #: Records since the accumulators were last emitted.
@@ -146,9 +146,9 @@ class PartialWindowOperator(Operator):
             )
         self._records += len(batch)
         held = sum(map(len, self._parts.values()))
-        if held >= self._most or self._records >= _FOLDED:
-            if held * _WORTH > self._records:
-                self._passing = self._records * _AGAIN
+        if held >= self._max_held or self._records >= _FOLDED:
+            if held * _MIN_RATIO > self._records:
+                self._passing = self._records * _RETRY_AFTER
             self._send()
 
     def end_input(self) -> None:

@@ -59,7 +59,7 @@ def check_picklable(fragment: Fragment, dumps: Dumps) -> bytes:
 
 def _copy(node: Node, copies: Mapping[int, Node], *, is_head: bool) -> Node:
     inputs = (
-        tuple(replace(edge, origin=_hollow(edge.origin)) for edge in node.inputs)
+        tuple(replace(edge, origin=_placeholder(edge.origin)) for edge in node.inputs)
         if is_head
         else tuple(
             Edge(copies[edge.origin.id], edge.side)
@@ -70,13 +70,13 @@ def _copy(node: Node, copies: Mapping[int, Node], *, is_head: bool) -> Node:
     return replace(node, inputs=inputs, source=None, parallelism=None, windows=None)
 
 
-def _hollow(node: Node) -> Node:
+def _placeholder(node: Node) -> Node:
     """Return a placeholder with the name of a node."""
     return Node(node.id, node.name, node.kind, node.what, has_time=node.has_time)
 
 
 def _exit(one: Exit, copies: Mapping[int, Node]) -> Exit:
-    sink = None if one.sink is None else _hollow(one.sink)
+    sink = None if one.sink is None else _placeholder(one.sink)
     return replace(one, origin=copies[one.origin.id], sink=sink)
 
 
@@ -87,11 +87,11 @@ def _check_node(node: Node, dumps: Dumps) -> None:
     steps, cause = _trace(node, cause, dumps)
     where = f" ({' → '.join(steps)})" if steps else ""
     raise FlowDefinitionError(
-        f"step {node.name!r} cannot be sent to executors: {cause}{where}; {_instead(node, dumps)}"
+        f"step {node.name!r} cannot be sent to executors: {cause}{where}; {_cure(node, dumps)}"
     ) from cause
 
 
-def _instead(node: Node, dumps: Dumps) -> str:
+def _cure(node: Node, dumps: Dumps) -> str:
     if node.resource is not None and _failure(node.resource, dumps) is not None:
         return "make it inside the function that opens the Resource"
     if node.what.endswith("_async"):

@@ -62,7 +62,7 @@ def small_parcels(random: Random, stack: ExitStack) -> None:
     for name, numbers in {
         "exchange._MOST": [1, 4, 1024],
         "exchange._SPAN": [0, 20, 10_000],
-        "merge._TOGETHER": [1, 9, 4096],
-        "merge._AT_ONCE": [1, 2, 2048],
+        "merge._MIN_SORTED": [1, 9, 4096],
+        "merge._MAX_EMITTED": [1, 2, 2048],
     }.items():
         stack.enter_context(patch(f"aflow.backfill.{name}", random.choice(numbers)))

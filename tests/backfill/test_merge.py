@@ -47,8 +47,8 @@ def test_records_come_by_time_then_input_then_place_then_their_order(
     record_blocks: list[RecordBlock], together: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("aflow.backfill.merge._TOGETHER", together)
-        patch.setattr("aflow.backfill.merge._AT_ONCE", 3)
+        patch.setattr("aflow.backfill.merge._MIN_SORTED", together)
+        patch.setattr("aflow.backfill.merge._MAX_EMITTED", 3)
 
         rows, _ = _merged(record_blocks)
 

@@ -67,7 +67,7 @@ class FragmentRunner:
     #: Fragments whose rows are in the folder.
     _written: set[int] = field(default_factory=set[int])
     #: Reports of partitions that were read, by fragment.
-    _told: dict[int, list[StepCounts]] = field(default_factory=dict[int, list[StepCounts]])
+    _counts: dict[int, list[StepCounts]] = field(default_factory=dict[int, list[StepCounts]])
 
     def begin(self) -> None:
         """Create and claim the folder, and remove those of killed drivers next to it. Raises ``ConnectorError``."""
@@ -98,7 +98,7 @@ class FragmentRunner:
         if self.runs_with_reader(fragment):
             self._frames[fragment.index] = frame
         elif self._only_reports(fragment):
-            self._told[fragment.index] = _decoded(_collected(frame))
+            self._counts[fragment.index] = _decoded(_collected(frame))
         else:
             self._frames[fragment.index] = self._stored(fragment, frame)
 
@@ -145,9 +145,9 @@ class FragmentRunner:
 
     def counts(self) -> list[StepCounts]:
         """Return the counts that partitions reported."""
-        for index in self._written - self._told.keys():
-            self._told[index] = _decoded(self._reports(index))
-        return [one for some in self._told.values() for one in some]
+        for index in self._written - self._counts.keys():
+            self._counts[index] = _decoded(self._reports(index))
+        return [one for some in self._counts.values() for one in some]
 
     def _reports(self, index: int) -> Iterator[bytes]:
         files = files_of(self._folder(index), REPORT)
@@ -172,11 +172,13 @@ class FragmentRunner:
     def _input(self, fragment: Fragment) -> DataFrame:
         if not fragment.keyed:
             return self.rows(fragment)
-        rows = self.rows_of_exits(self.plan.inputs_of(fragment)).unionByName(self._seeds(fragment))
+        rows = self.rows_of_exits(self.plan.inputs_of(fragment)).unionByName(
+            self._empty_reports(fragment)
+        )
         parted = rows.repartitionById(self.partitions, "part")
         return parted.sortWithinPartitions("ts", "input", "place")
 
-    def _seeds(self, fragment: Fragment) -> DataFrame:
+    def _empty_reports(self, fragment: Fragment) -> DataFrame:
         """Return an empty report for each partition: Spark skips an exchange without rows.
 
         Each partition must emit state, even if none of its records precedes the end of the history.

@@ -108,9 +108,9 @@ class _HistoryFolder(OwnedFolder, Destination):
     def show(self) -> None:
         with self.errors():
             for one in self._prepared:
-                self._of_savepoint().commit(one)
+                self._savepoint_pieces().commit(one)
         self._prepared.clear()
-        self._let_go()
+        self._release()
 
     def drop(self) -> None:
         for one in self._prepared:
@@ -118,9 +118,9 @@ class _HistoryFolder(OwnedFolder, Destination):
                 self.parts.pending(one.piece, one.owner).unlink(missing_ok=True)
         if self._prepared:
             with suppress(OSError):
-                self._of_savepoint().manifest.remove()
+                self._savepoint_pieces().manifest.remove()
         self._prepared.clear()
-        self._let_go()
+        self._release()
 
     def _prepare(self, files: Sequence[Path]) -> Sequence[Committable]:
         """Make pieces of ``files``, as a checkpoint of the live job does; return their committables."""
@@ -138,13 +138,13 @@ class _HistoryFolder(OwnedFolder, Destination):
 
     def _pending(self, number: int, file: Path) -> PreparedPiece:
         """Make a file durable under a name that readers ignore."""
-        piece, pieces = self.parts.piece(number, SAVEPOINT), self._of_savepoint()
+        piece, pieces = self.parts.piece(number, SAVEPOINT), self._savepoint_pieces()
         with file.open("rb") as raw:
             os.fsync(raw.fileno())
         pieces.wait(file, piece, Fingerprint.of(file))
         return PreparedPiece(SAVEPOINT, piece, str(self.path.absolute()), pieces.owner)
 
-    def _of_savepoint(self) -> Pieces:
+    def _savepoint_pieces(self) -> Pieces:
         assert self._pieces is not None
         return self._pieces
 
@@ -155,7 +155,7 @@ class _HistoryFolder(OwnedFolder, Destination):
             if is_lock(one / _CLAIM) and not is_claimed(one / _CLAIM, remove=False):
                 rmtree(one, ignore_errors=True)
 
-    def _let_go(self) -> None:
+    def _release(self) -> None:
         if self._claim is not None:
             self._claim.release()
             self._claim = None

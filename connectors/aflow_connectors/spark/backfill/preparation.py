@@ -68,7 +68,7 @@ def prepare_backfill(
     # A function that returns the DataFrame is called once.
     frames = {name: _frame(rows, name) for name, rows in sources.items()}
     destinations = {name: _checked(place, name, session) for name, place in sinks.items()}
-    files = _by_no_rows(destinations)
+    files = _file_targets(destinations)
     shared = _shared(staging, folder, session)
     state = None if is_connect(session) else local_path(f"{shared}/state", session)
     task = {
@@ -143,7 +143,9 @@ def check_session(session: SparkSession) -> None:
     use_this_python(session)
 
 
-def _by_no_rows(destinations: Mapping[str, AnyDestination | None]) -> dict[str, FileTarget | None]:
+def _file_targets(
+    destinations: Mapping[str, AnyDestination | None],
+) -> dict[str, FileTarget | None]:
     """Return the sinks whose records are not rows: file targets of executors, or None for dropped records."""
     return {
         name: None if one is None else one.target

@@ -141,7 +141,7 @@ class RowsOut:
         kinds = set(map(type, values))
         if not field.nullable and type(None) in kinds:
             index = next(index for index, value in enumerate(values) if value is None)
-            raise self._misfit(field, None, "the column is declared as not null", records[index])
+            raise self._mismatch(field, None, "the column is declared as not null", records[index])
         try:
             return pa.array(convert.column(values, kinds), type=field.type)
         except (pa.ArrowException, OverflowError, TypeError, ValueError) as exc:
@@ -149,9 +149,9 @@ class RowsOut:
             if found is None:
                 raise self._error(f"column {field.name!r} cannot be made: {exc}") from exc
             index, why = found
-            raise self._misfit(field, values[index], why, records[index]) from exc
+            raise self._mismatch(field, values[index], why, records[index]) from exc
 
-    def _misfit(self, field: Any, value: Any, why: str, record: Any) -> ConnectorError:
+    def _mismatch(self, field: Any, value: Any, why: str, record: Any) -> ConnectorError:
         declared = self._schema.types[field.name]
         return self._error(
             f"column {field.name!r} is declared as {declared}, and {shown(value)} does not fit: {why}; record "

@@ -86,7 +86,7 @@ class Snapshot:
         foreign.
         """
         try:
-            self._check_that_it_is_ours()
+            self._check_owned()
             text = (self.folder / _MANIFEST).read_text(encoding="utf-8")
         except FileNotFoundError:
             return None
@@ -150,7 +150,7 @@ class Snapshot:
         self._write_manifest(files)
         return files
 
-    def _check_that_it_is_ours(self) -> None:
+    def _check_owned(self) -> None:
         found = sorted(entry.name for entry in os.scandir(self.folder))
         strange = [
             name for name in found if name not in (_MANIFEST, _LOCK) and not _ROWS.fullmatch(name)

@@ -101,7 +101,7 @@ def classes_of_main(dumps: Callable[[object], bytes]) -> dict[str, type]:
         one.__qualname__: one
         for outer in found
         if _pickles(outer, dumps)
-        for one in _with_inner(outer)
+        for one in _with_nested(outer)
     }
 
 
@@ -120,11 +120,11 @@ def register_classes(classes: Mapping[str, type]) -> None:
         forget_classes()
 
 
-def _with_inner(outer: type) -> Iterator[type]:
+def _with_nested(outer: type) -> Iterator[type]:
     yield outer
     for name, one in vars(outer).items():
         if _is_named(one, f"{outer.__qualname__}.{name}"):
-            yield from _with_inner(one)
+            yield from _with_nested(one)
 
 
 def _is_named(value: object, name: str) -> TypeGuard[type]:

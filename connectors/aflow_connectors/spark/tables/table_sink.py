@@ -106,11 +106,13 @@ class SparkTableSink(Sink[T]):
                 await loads.begin(context.subtask, context.parallelism)
         except BaseException:
             await blocking.finish(output.discard)
-            self._left(name, loads)
+            self._on_writer_closed(name, loads)
             raise
         table = SharedTable(output, loads.columns)
         staged = ParquetWriter[T](table, output, blocking, self.row_group)
-        return TableWriter(staged, loads, context, closed=partial(self._left, name, loads))
+        return TableWriter(
+            staged, loads, context, closed=partial(self._on_writer_closed, name, loads)
+        )
 
     async def recover(self, name: str, committables: Sequence[Committable]) -> None:
         """Load staged pieces, perhaps a second time, and drop later output; see ``Sink.recover``."""
@@ -129,7 +131,7 @@ class SparkTableSink(Sink[T]):
     def _staging(self, name: str) -> StagedPieces:
         return StagedPieces(self.staging, self.table, sink=name)
 
-    def _left(self, name: str, loads: TableLoads) -> None:
+    def _on_writer_closed(self, name: str, loads: TableLoads) -> None:
         """Release a closed writer. The next job looks everything up again."""
         loads.writers -= 1
         if not loads.writers and self._loads.get(name) is loads:
