@@ -93,8 +93,8 @@ class EventTimeOperator(Operator):
     """
 
     def __init__(self, time: Callable[[Any], Instant] | None, strategy: TimeStrategy) -> None:
-        self._time: Callable[[Any], Instant] | None = (
-            None if time is None else FirstCall(self, "_time", time, "event_time()")
+        self._time: Callable[[Any], Instant] | None = time and FirstCall(
+            self, "_time", time, "event_time()"
         )
         self._strategy = strategy
         self._combined = SplitMultiplexer()
@@ -227,8 +227,7 @@ class EventTimeOperator(Operator):
           before the first batch, alarm or snapshot; also if the source reads fewer at a time. A split that began later
           would find the watermark of the others, and its records would be late.
 
-        Until a split begins after a restore, the snapshot is the restored one. Afterwards other splits belong to the
-        subtasks that read them, which also forget them at their end.
+        Until a split begins, the snapshot is the restored one. Afterwards it has the splits of this subtask only.
         """
         if not self._begun:
             known = self._remembered

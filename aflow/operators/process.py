@@ -33,11 +33,11 @@ class LifeCycle(ABC):  # noqa: B024 - abstract in what its two children add
     preceding_call: ClassVar[str] = ""
 
     def open(self) -> None:
-        """Called once in each subtask before the first record, for instance to load a table. Nothing by default."""
+        """Prepare, for instance load a table; called once in each subtask before the first record."""
         return None
 
     def close(self) -> None:
-        """Called once if ``open`` had succeeded, also after a failure. Nothing by default."""
+        """Clean up: called once if ``open`` had succeeded, also after a failure. Nothing by default."""
         return None
 
 

@@ -43,7 +43,7 @@ class BarrierChannels:
             self.ended.add(event.channel)
 
     def all_reported(self, reported: AbstractSet[int]) -> bool:
-        """True if every channel is in ``reported`` or has ended."""
+        """Return True if every channel is in ``reported`` or has ended."""
         return len(reported | self.ended) == self.count
 
     def missing(self, reported: AbstractSet[int]) -> tuple[int, ...]:

@@ -172,7 +172,7 @@ class Schema:
         object.__setattr__(self, "by_name", dict(self.records))
 
     def __str__(self) -> str:
-        """``Payment, where Payment{card: str, amount: float = 0.0}``; records one after the other."""
+        """Return a text such as ``Payment, where Payment{card: str, amount: float = 0.0}``."""
         if isinstance(self.root, Ref) and len(self.records) == 1:
             return f"{self.root}{self.records[0][1]}"
         told = ", ".join(f"{name}{record}" for name, record in self.records)

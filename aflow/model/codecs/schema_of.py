@@ -151,7 +151,7 @@ def _row(_: object, fields: tuple[Field, ...]) -> Record:
 
 
 def _literal(values: tuple[Any, ...]) -> Shape:
-    """None is no value of a literal, but a type of its own: as in ``Literal["a"] | None``."""
+    """Return the shape of a literal. None is no value of it, but a type of its own: as in ``Literal["a"] | None``."""
     there = tuple(sorted((one for one in values if one is not None), key=repr))
     if None not in values:
         return Values(there)
