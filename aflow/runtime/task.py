@@ -102,6 +102,8 @@ class StreamTask:
         self.chain = chain
         self._member = chain.member
         self._start = environment.start
+        #: True from the first element on; read for each batch.
+        self._initialized = False
         self._clock = environment.clock
         self._checkpointer = checkpointer
         #: None when there is nothing left to check.
@@ -209,7 +211,7 @@ class StreamTask:
 
     def _step(self) -> None:
         """Take one element of the input, if its results have room: the default action."""
-        if not self._start.initialized and not self._initialize():
+        if not self._initialized and not self._initialize():
             return
         if self._calling:
             self._start_calls()
@@ -255,6 +257,7 @@ class StreamTask:
         self._replay = ()
         for operator in self.chain.operators:
             operator.on_start()
+        self._initialized = True
         self._start.complete()
         return True
 
