@@ -75,8 +75,8 @@ class JobTaskGroup(asyncio.TaskGroup):
         context: Context | None = None,
     ) -> asyncio.Task[T]:
         """Create a task of the group; its failure ends the others."""
-        group = super()
-        task = group.create_task(coro, name=name, context=context)
+        base_group = asyncio.TaskGroup
+        task = base_group.create_task(self, coro, name=name, context=context)
         # The callback of the base class, which cancels the other tasks, runs just before this one. They run later.
         task.add_done_callback(self._on_done)
         return task
