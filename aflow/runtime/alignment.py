@@ -33,7 +33,7 @@ class AlignedMember:
         self._report()
 
     def on_idle(self) -> None:
-        """Report that nobody has to wait for this source, which is idle."""
+        """Report that this source is idle, so that no other source waits for it."""
         self._machine.on_idle()
         self._report()
 

@@ -54,7 +54,7 @@ class Checkpoints:
     """Called with the outcome of each checkpoint."""
 
 
-class Attempt:
+class JobAttempt:
     """Runs the tasks of a plan until they have processed everything or one of them fails."""
 
     def __init__(

@@ -8,7 +8,7 @@ from aflow.graph.nodes import Custom, Forward, Node
 from aflow.graph.plan import Channels, Plan, TaskPlan
 from aflow.model.batch import Batch
 from aflow.runtime.channel import Channel
-from aflow.runtime.checkpoints.inflight import Origin
+from aflow.runtime.checkpoints.inflight import ElementOrigin
 from aflow.runtime.checkpoints.restoration import Restoration
 from aflow.runtime.edges import OutEdge, make_edge
 from aflow.runtime.input_channels import InputChannels
@@ -82,7 +82,7 @@ class Exchanges:
         """Return the channels into a subtask, in the order of ``origins``."""
         return self._inputs[plan.index][subtask]
 
-    def origins(self, plan: TaskPlan, subtask: int) -> list[Origin]:
+    def origins(self, plan: TaskPlan, subtask: int) -> list[ElementOrigin]:
         """Return the origins of the channels of a subtask, in the order of its gate."""
         return [
             origin
@@ -91,14 +91,14 @@ class Exchanges:
             if origin.reader == subtask
         ]
 
-    def _all_origins(self, plan: TaskPlan, number: int) -> Iterator[Origin]:
+    def _all_origins(self, plan: TaskPlan, number: int) -> Iterator[ElementOrigin]:
         """Yield the origins of all channels of one input."""
         edge = plan.incoming[number].edge
         writers, readers = self._home[edge.origin.id].parallelism, plan.parallelism
         for writer in range(writers):
             targets = (writer,) if isinstance(edge.partitioning, Forward) else range(readers)
             for reader in targets:
-                yield Origin(number, writer, writers, reader, readers, edge.partitioning)
+                yield ElementOrigin(number, writer, writers, reader, readers, edge.partitioning)
 
     def refill(self, plan: TaskPlan, restoration: Restoration) -> None:
         """Put restored records in flight into their channels, before all others."""

@@ -10,7 +10,7 @@ from aflow.operators.filter import FilterOperator
 from aflow.operators.fused import FusedOperator, Fusible
 from aflow.operators.map import MapOperator
 from aflow.runtime.metrics import StepCounters
-from aflow.runtime.outputs import Link, StepOutput
+from aflow.runtime.outputs import OutputLink, StepOutput
 
 Run = list[tuple[int, Fusible]]
 """Ids of nodes, each the only reader of the preceding one, and their operators."""
@@ -19,7 +19,7 @@ Run = list[tuple[int, Fusible]]
 def fuse(
     nodes: Sequence[Node],
     operators: Mapping[int, Operator],
-    links: Mapping[int, Link],
+    links: Mapping[int, OutputLink],
     outputs: Mapping[int, StepOutput],
     counters: Mapping[int, StepCounters],
 ) -> None:
@@ -33,7 +33,7 @@ def fuse(
 def _runs(
     nodes: Sequence[Node],
     operators: Mapping[int, Operator],
-    links: Mapping[int, Link],
+    links: Mapping[int, OutputLink],
     outputs: Mapping[int, StepOutput],
 ) -> Iterator[Run]:
     taken: set[int] = set()

@@ -2,7 +2,7 @@
 
 The coroutines of the job run in one task of their own, so a failure never cancels the host's code; the host is told by
 ``wait``, by the end of the ``async with`` block, and by what it awaits at the sources and sinks of the job. In that
-task, one ``Attempt`` runs after the other, until one ends normally or the restart strategy gives up.
+task, one ``JobAttempt`` runs after the other, until one ends normally or the restart strategy gives up.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from aflow.errors import (
 from aflow.graph.plan import Plan
 from aflow.machines.restart import GiveUp, Restart
 from aflow.model.elements import CheckpointKind
-from aflow.runtime.attempt import Attempt, Checkpoints
+from aflow.runtime.attempt import Checkpoints, JobAttempt
 from aflow.runtime.builtin_connectors.result_sink import Results, ResultSink
 from aflow.runtime.calls.reports import Reports
 from aflow.runtime.calls.watchdog import watching
@@ -79,7 +79,7 @@ class Job:
         self._recovery = recovery or RecoveryOptions()
         self._start_from = start_from(self._recovery.restore)
         self._reports = Reports(plan.flow, self._emit_event)
-        self._attempt = Attempt(plan, options, self._reports)
+        self._attempt = JobAttempt(plan, options, self._reports)
         self._storage: CheckpointStorage | None = None
         self._checkpoints: dict[int, CheckpointInfo] = {}
         self._tally = CheckpointTally()
@@ -318,7 +318,7 @@ class Job:
         first = True
         while True:
             checkpoints = await self._next_checkpoints(first=first)
-            self._attempt = Attempt(self._plan, self._options, self._reports, checkpoints)
+            self._attempt = JobAttempt(self._plan, self._options, self._reports, checkpoints)
             self._attempt.last_savepoint = self._last_savepoint
             if self._stopping is not None:
                 self._attempt.stop(drain=self._stopping)

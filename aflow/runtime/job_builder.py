@@ -34,7 +34,7 @@ from aflow.runtime.loop_budget import LoopBudget
 from aflow.runtime.metrics import StepCounters
 from aflow.runtime.operator_chain import ChainBuilder, OperatorChain, Resources
 from aflow.runtime.options import Options
-from aflow.runtime.outputs import Link
+from aflow.runtime.outputs import OutputLink
 from aflow.runtime.source_input import SourceInput
 from aflow.runtime.splits import SplitQueue
 from aflow.runtime.task import StreamTask
@@ -237,7 +237,7 @@ class JobBuilder:
 
     def _in_flight_inside(
         self, plan: TaskPlan, environment: TaskEnvironment, chain: OperatorChain
-    ) -> list[tuple[Link, Batch[Any]]]:
+    ) -> list[tuple[OutputLink, Batch[Any]]]:
         """Return the records in flight to steps that had channels of their own and are chained now.
 
         The last step is first: records in flight to it are older than those that it gets from the others.

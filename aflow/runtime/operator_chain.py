@@ -30,7 +30,7 @@ from aflow.runtime.fusion import fuse
 from aflow.runtime.loop_budget import LoopBudget
 from aflow.runtime.metrics import StepCounters
 from aflow.runtime.options import Options
-from aflow.runtime.outputs import Link, StepOutput
+from aflow.runtime.outputs import OutputLink, StepOutput
 from aflow.runtime.task_environment import TaskEnvironment
 from aflow.runtime.timer_service import LoopTimer
 
@@ -43,9 +43,9 @@ class OperatorChain:
     """In the order of the stream: each after the one that feeds it."""
     timers: Sequence[LoopTimer]
     """The processing-time timer of each operator."""
-    input_ports: Sequence[Link | StepOutput]
+    input_ports: Sequence[OutputLink | StepOutput]
     """Outputs for the input of the task: that of a source, the only input of a step, or its left and right one."""
-    links: Mapping[int, Link]
+    links: Mapping[int, OutputLink]
     """The link into each operator, by the id of its node."""
     edges: Sequence[OutEdge]
     """The exchanges to other tasks."""
@@ -221,27 +221,27 @@ def _on_processing_time(operator: Operator, now: Timestamp) -> None:
         raise OperatorError.of(operator.name, exc) from exc
 
 
-def _link(operator: Operator, counters: StepCounters) -> Link:
+def _link(operator: Operator, counters: StepCounters) -> OutputLink:
     """Return the link into an operator; into the left input if it has two."""
     if isinstance(operator, AsyncOperator):
         counters.calls = operator.counted
     if isinstance(operator, TwoInputOperator):
-        return Link(operator, counters, operator.process_left)
-    return Link(operator, counters)
+        return OutputLink(operator, counters, operator.process_left)
+    return OutputLink(operator, counters)
 
 
 def _input_ports(
     head: Node,
     operators: Mapping[int, Operator],
     outputs: Mapping[int, StepOutput],
-    links: Mapping[int, Link],
+    links: Mapping[int, OutputLink],
     counters: Mapping[int, StepCounters],
-) -> list[Link | StepOutput]:
+) -> list[OutputLink | StepOutput]:
     if head.id not in operators:
         return [outputs[head.id]]
     operator = operators[head.id]
     if isinstance(operator, TwoInputOperator):
-        return [links[head.id], Link(operator, counters[head.id], operator.process_right)]
+        return [links[head.id], OutputLink(operator, counters[head.id], operator.process_right)]
     return [links[head.id]]
 
 

@@ -1,6 +1,6 @@
 """Outputs of the operators of a chain: links to each other, and channels to other tasks.
 
-Each step has one ``StepOutput``. Its targets are ``Link``s (the next step of the same task) and ``OutEdge``s (an
+Each step has one ``StepOutput``. Its targets are ``OutputLink``s (the next step of the same task) and ``OutEdge``s (an
 exchange to another task). A link is one method call, so a chain of steps costs nothing for each record.
 """
 
@@ -17,7 +17,7 @@ from aflow.operators.base import Operator, Output
 from aflow.runtime.metrics import StepCounters
 
 
-class Link:
+class OutputLink:
     """Pushes into the next operator of the chain, counts records, and names the operator in errors."""
 
     __slots__ = ("_counters", "_operator", "_process")

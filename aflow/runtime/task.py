@@ -35,7 +35,7 @@ from aflow.runtime.failures import closing, closing_async
 from aflow.runtime.gate import Gate
 from aflow.runtime.mailbox_loop import MailboxLoop, SuspendReason
 from aflow.runtime.operator_chain import OperatorChain
-from aflow.runtime.outputs import Link
+from aflow.runtime.outputs import OutputLink
 from aflow.runtime.source_input import SourceInput
 from aflow.runtime.task_environment import TaskEnvironment
 from aflow.runtime.timer_service import LoopTimer
@@ -86,7 +86,7 @@ class StreamTask:
         checkpointer: SubtaskCheckpointer | None = None,
         *,
         check: ElementCheck | None = None,
-        replay: Sequence[tuple[Link, Batch[Any]]] = (),
+        replay: Sequence[tuple[OutputLink, Batch[Any]]] = (),
         on_finished: Callable[[], None] | None = None,
     ) -> None:
         """``checkpointer`` is None in a job without checkpoints.

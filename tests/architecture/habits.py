@@ -1,4 +1,4 @@
-"""What code may do in which room: waiting, tasks, loops, printing, size."""
+"""Rules for the code of each room: waiting, tasks, loops, printing, size."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ Found = Iterator[tuple[int, str]]
 
 
 def violations(module: Module) -> list[str]:
-    """What ``module`` does that its room may not do, as ``name:line: what is wrong``."""
+    """Return the violations of ``module``, as ``name:line: description``."""
     checks: tuple[Callable[[Module], Found], ...] = (
         waits,
         clock_reads,
@@ -140,7 +140,7 @@ def _calls(tree: ast.AST) -> Iterator[ast.Call]:
 
 
 def _run_at_import(node: ast.AST) -> Iterator[ast.AST]:
-    """What runs when a module is imported: all but the bodies of functions."""
+    """Yield the nodes that run when a module is imported: all but the bodies of functions."""
     yield node
     later: list[ast.AST] = []
     if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):

@@ -79,7 +79,7 @@ def blocks(markdown: str) -> Iterator[Block]:
 
 
 def snippets(markdown: str) -> list[Snippet]:
-    """What is to run of a Markdown text."""
+    """Return the blocks of a Markdown text that run."""
     found: list[Snippet] = []
     for block in blocks(markdown):
         words = block.language.split()

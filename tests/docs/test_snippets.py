@@ -1,4 +1,4 @@
-"""What README and docs show runs, prints what they say, and links to what is there."""
+"""The code of README and docs runs, prints the documented output, and links to existing files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which steps share a task, with how many subtasks, and which exchanges are between them."""
+"""The plan: steps that share a task, their parallelism, and the exchanges between tasks."""
 
 from __future__ import annotations
 

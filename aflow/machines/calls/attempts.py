@@ -1,7 +1,7 @@
 """Attempts: which call starts now, and whether a failed one is retried.
 
-Theory. A call is *ready* (``Ready``), *running* (an attempt), or *waiting for a retry*. ``take`` starts the next ready
-call if it is admitted: there is room in the capacity, and ``StepLimits`` (breaker, adaptive limit, rate) admit it. An
+Theory. A call is *ready* (``ReadyQueue``), *running* (an attempt), or *waiting for a retry*. ``take`` starts the next
+ready call if it is admitted: there is room in the capacity, and ``StepLimits`` (breaker, adaptive limit, rate) admit it. An
 attempt ends with ``returned`` or ``raised``, or is cancelled. What follows is decided here as long as it is another
 attempt; the end of the last one is reported to the ``CallOwner``.
 
@@ -33,7 +33,7 @@ from aflow.machines.calls.failures import (
 from aflow.machines.calls.groups import Group, results_of
 from aflow.machines.calls.instructions import CallOwner, Instructions
 from aflow.machines.calls.limits import StepLimits
-from aflow.machines.calls.ready import Ready, ReadyGroups, ready_calls
+from aflow.machines.calls.ready import ReadyGroups, ReadyQueue, ready_calls
 from aflow.machines.calls.retry import Attempt, pause
 from aflow.machines.calls.settings import CallSettings
 from aflow.machines.calls.step_functions import StepFunctions
@@ -77,7 +77,7 @@ class Attempts:
         self._instructions: Final = instructions
         self._limits: Final = limits
         self._functions: Final = functions
-        self._ready: Ready = ready_calls(
+        self._ready: ReadyQueue = ready_calls(
             settings, more_may_come=owner.more_may_come, time_runs=self.time_runs
         )
         self.first: Final = self._ready.first

@@ -81,7 +81,7 @@ class Cache(Generic[T_contra, U_contra]):
             )
 
 
-class Kept:
+class CachedResult:
     """The entry of a key: a result, which may be None, or an error."""
 
     __slots__ = ("ages", "error", "result", "until")
@@ -125,7 +125,7 @@ class ResultCache:
         #: Entries that went as they were too old.
         self.expired = 0
         #: The least recently used first; never more than ``size``.
-        self._entries: OrderedDict[Hashable, Kept] = OrderedDict()
+        self._entries: OrderedDict[Hashable, CachedResult] = OrderedDict()
         #: In ms; None: for ever.
         self._positive_ttl = _millis(settings.ttl)
         self._negative_ttl = (
@@ -142,7 +142,7 @@ class ResultCache:
         """Return the number of entries, expired ones included that were not removed yet."""
         return len(self._entries)
 
-    def get(self, key: Hashable, now: Timestamp) -> Kept | None:
+    def get(self, key: Hashable, now: Timestamp) -> CachedResult | None:
         """Return the entry of ``key``; None if there is none."""
         # Hot path: once for each record of a step with a cache, as is `put` for each call.
         kept = self._entries.get(key)
@@ -184,7 +184,7 @@ class ResultCache:
     ) -> None:
         if self._next_at <= now:
             self._sweep(now)
-        entries, kept = self._entries, Kept()
+        entries, kept = self._entries, CachedResult()
         before = entries.pop(key, None)
         if before is not None and before.until is not None:
             del before.ages[key]

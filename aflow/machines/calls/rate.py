@@ -6,10 +6,9 @@ waits while there is less. So within any time of length L at most ``burst + rate
 - There is no timer and no rounding that adds up: the bucket knows since when it has not been full, and how much it
   gave since then. What it holds follows from the two at any moment. (The same thing seen as a schedule of moments is
   ATM's generic cell rate algorithm, GCRA: ITU-T I.371.)
-- *Takers* that share a bucket are served in the order in which they first asked. Who has to wait gets a place in that
-  order and is told when to ask again; until it has been served, nobody who came later is. A taker that does not come
-  when it is its turn, since it has nothing to call any more or the loop is late, keeps its place for a quarter of a
-  second.
+- *Takers* that share a bucket are served in the order of their first requests. A taker that must wait gets a position
+  in that order and the time of its next request; no later taker is served before it. A taker that does not ask at its
+  time, because it has no call or the loop is late, keeps its position for a quarter of a second.
 - A call that costs more than ``burst`` begins when the bucket is full, and takes all that it costs. The bucket is in
   *debt* then, and the calls after it wait for that too: in the long run the rate holds. Such a call is the exception
   to the bound above: what it costs takes the place of ``burst``.

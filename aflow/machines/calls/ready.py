@@ -24,7 +24,7 @@ from aflow.model.time import Timestamp
 _EMPTY: Final[deque[Call]] = deque(maxlen=0)
 
 
-class Ready(Protocol):
+class ReadyQueue(Protocol):
     """Calls that may start as soon as they are admitted."""
 
     @property
@@ -197,7 +197,7 @@ def ready_calls(
     *,
     more_may_come: Callable[[], bool],
     time_runs: Callable[[Call], bool],
-) -> Ready:
+) -> ReadyQueue:
     """Return the part that a step with ``settings`` needs."""
     if settings.groups is None:
         return ReadyCalls()

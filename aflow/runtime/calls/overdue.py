@@ -21,7 +21,7 @@ from aflow.runtime.calls.reports import CodeLocation, LoopBlocked
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Beat:
+class Heartbeat:
     """One heartbeat."""
 
     number: int
@@ -36,7 +36,7 @@ class Beat:
 
 
 @dataclass(frozen=True, slots=True)
-class Glance:
+class StackSample:
     """The stack at one look."""
 
     root: object
@@ -48,7 +48,7 @@ class Glance:
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class BlockedReport:
     """The findings about one overdue beat. Without frames, which would keep their variables alive."""
 
     number: int
@@ -67,15 +67,15 @@ class Finding:
 class Overdue:
     """The looks that are taken while one beat is waited for. All in the thread that looks."""
 
-    def __init__(self, beat: Beat, limit: float, slack: float) -> None:
+    def __init__(self, beat: Heartbeat, limit: float, slack: float) -> None:
         """``limit`` and ``slack`` in seconds: how long the loop may be blocked, and how late a look may be."""
         self._limit = limit
         self._slack = slack
         #: At the bottom in the last look that was in time.
         self._root: object = None
-        self.finding = Finding(beat.number, beat.due, beat.due + limit / 2)
+        self.finding = BlockedReport(beat.number, beat.due, beat.due + limit / 2)
 
-    def look(self, now: float, glance: Glance) -> bool:
+    def look(self, now: float, glance: StackSample) -> bool:
         """Take in what was seen; True if that is the moment to say that the loop is blocked."""
         found = replace(self.finding, step=glance.step, where=glance.where)
         before, self._root = self._root, None
@@ -98,20 +98,28 @@ class Overdue:
 
 
 def verdict(
-    beat: Beat, finding: Finding | None, now: float, cpu: float, *, limit: float, slack: float
+    beat: Heartbeat,
+    finding: BlockedReport | None,
+    now: float,
+    cpu: float,
+    *,
+    limit: float,
+    slack: float,
 ) -> LoopBlocked | None:
     """Return the report about the time until the beat after ``beat``, at ``now``; None for none."""
     late_by = now - beat.due
     if late_by <= limit:
         return None
     if finding is None or finding.number != beat.number:
-        finding = Finding(beat.number, beat.due, beat.due, late=True)  # there was no look at all
+        finding = BlockedReport(
+            beat.number, beat.due, beat.due, late=True
+        )  # there was no look at all
     if finding.excused:
         return None
     if finding.blocked:
         return LoopBlocked(seconds=now - finding.since, step=finding.step, where=finding.where)
-    nobody_looked = finding.late or now - finding.next > slack
+    no_sample = finding.late or now - finding.next > slack
     worked = cpu - beat.cpu
-    if nobody_looked and worked >= 1.5 * limit:  # half of which may be from before the beat was due
+    if no_sample and worked >= 1.5 * limit:  # half of which may be from before the beat was due
         return LoopBlocked(seconds=min(worked, late_by), step=finding.step, where=finding.where)
     return None

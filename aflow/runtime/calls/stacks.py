@@ -11,7 +11,7 @@ from typing import Final
 
 from aflow.operators import fused
 from aflow.operators.base import Operator
-from aflow.runtime.calls.overdue import Glance
+from aflow.runtime.calls.overdue import StackSample
 from aflow.runtime.calls.reports import CodeLocation
 from aflow.runtime.calls.slots import CallSlots
 from aflow.runtime.clock import release_gil
@@ -48,17 +48,17 @@ def depth_of(frame: FrameType | None) -> int:
     return sum(1 for _ in frames(frame))
 
 
-def glance(frame: FrameType, below: int) -> Glance:
+def glance(frame: FrameType, below: int) -> StackSample:
     """Return the code that runs in ``frame``; the ``below`` outermost frames belong to the program of the loop."""
     stack = list(frames(frame))
     stack = stack[: max(0, len(stack) - below)]
     if not stack or any(_package(one) in _DEBUGGERS for one in stack):
-        return Glance(None, excused=True)
+        return StackSample(None, excused=True)
     if stack[0].f_code in _HAND_OVERS:
-        return Glance(
+        return StackSample(
             object()
         )  # like a short callback: a root that no other look sees, and nothing to name
-    return Glance(stack[-1], _step(stack), _where(stack))
+    return StackSample(stack[-1], _step(stack), _where(stack))
 
 
 def _where(stack: Sequence[FrameType]) -> CodeLocation:

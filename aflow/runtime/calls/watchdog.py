@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from datetime import timedelta
 from typing import Final
 
-from aflow.runtime.calls.overdue import Beat, Finding, Glance, Overdue, verdict
+from aflow.runtime.calls.overdue import BlockedReport, Heartbeat, Overdue, StackSample, verdict
 from aflow.runtime.calls.reports import Reports
 from aflow.runtime.calls.stacks import depth_of, glance
 
@@ -69,9 +69,9 @@ class Watchdog:
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="aflow watchdog", daemon=True)
         #: Written by the loop, read by the thread.
-        self._beat: Beat | None = None
+        self._beat: Heartbeat | None = None
         #: Written by the thread, read by the loop. Each is replaced as a whole, so neither can be half-written.
-        self._finding: Finding | None = None
+        self._finding: BlockedReport | None = None
 
     def start(self) -> None:
         """Begin to beat, and to look."""
@@ -91,7 +91,7 @@ class Watchdog:
     def _on_beat(self) -> None:
         self._judge()
         interval = self._limit / _BEATS
-        self._beat = Beat(
+        self._beat = Heartbeat(
             number=0 if self._beat is None else self._beat.number + 1,
             due=self._clock() + interval,
             cpu=time.thread_time(),
@@ -131,7 +131,7 @@ class Watchdog:
                 self._look(beat, overdue, now)
             wait = self._limit / 2 if overdue.decided else max(0.0, overdue.finding.next - now)
 
-    def _look(self, beat: Beat, overdue: Overdue, now: float) -> None:
+    def _look(self, beat: Heartbeat, overdue: Overdue, now: float) -> None:
         seen = self._glance(beat)
         if self._beat is not beat:
             return  # it came while we looked, and what we saw was something else
@@ -140,10 +140,10 @@ class Watchdog:
         if blocked and seen.where is not None and self._is_ours(seen.step):
             self._reports.blocking(seen.step, seen.where, now - overdue.finding.since)
 
-    def _glance(self, beat: Beat) -> Glance:
+    def _glance(self, beat: Heartbeat) -> StackSample:
         frame = sys._current_frames().get(beat.thread)  # pyright: ignore[reportPrivateUsage] — documented
         if frame is None or not self._loop.is_running():
-            return Glance(None, excused=True)
+            return StackSample(None, excused=True)
         return glance(frame, beat.depth)
 
     def _is_ours(self, step: str | None) -> bool:

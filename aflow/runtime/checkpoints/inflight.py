@@ -29,7 +29,7 @@ from aflow.state.snapshot import OperatorSnapshot
 
 
 @dataclass(frozen=True, slots=True)
-class Origin:
+class ElementOrigin:
     """A channel: from subtask ``writer`` of ``writers`` to ``reader`` of ``readers``, by input ``number``."""
 
     number: int
@@ -45,7 +45,7 @@ _Parts = tuple[bytes, ...]
 
 @dataclass(frozen=True, slots=True)
 class _Found:
-    """The content of one channel when the checkpoint was taken; the numbers are those of its ``Origin``."""
+    """The content of one channel when the checkpoint was taken; the numbers are those of its ``ElementOrigin``."""
 
     number: int
     writer: int
@@ -108,7 +108,7 @@ class InFlightCodec:
             PLAIN.encode((subtask, self._batch(f"sink {sink!r}", batch))) for batch in batches
         )
 
-    def channels(self, step: str, in_flight: InFlight, origins: Sequence[Origin]) -> _Parts:
+    def channels(self, step: str, in_flight: InFlight, origins: Sequence[ElementOrigin]) -> _Parts:
         """Encode the records in the channels of a step. Raises ``CheckpointError``."""
         return tuple(
             self._channel(step, origins[index], elements)
@@ -138,7 +138,7 @@ class InFlightCodec:
         ]
         return [self._read(sink, data) for of, data in parts if of % parallelism == subtask]
 
-    def _channel(self, step: str, origin: Origin, elements: Sequence[Element]) -> bytes:
+    def _channel(self, step: str, origin: ElementOrigin, elements: Sequence[Element]) -> bytes:
         encoded: list[object] = []
         for element in elements:
             match element:
@@ -197,15 +197,15 @@ def restored_channels(
     codec: InFlightCodec,
     step: str,
     snapshot: OperatorSnapshot,
-    origins: Mapping[tuple[int, int, int], Origin],
+    origins: Mapping[tuple[int, int, int], ElementOrigin],
     key_groups: int,
-) -> dict[Origin, list[Element]]:
+) -> dict[ElementOrigin, list[Element]]:
     """Return the first elements of each channel into ``step``. ``origins`` are all channels, by input, writer and
     reader.
 
     Raises ``RestoreError`` for records that cannot be distributed to other numbers of subtasks.
     """
-    placed: dict[Origin, list[Element]] = {}
+    placed: dict[ElementOrigin, list[Element]] = {}
     for found in codec.found(step, snapshot):
         there = origins.get((found.number, found.writer, found.reader))
         if there is not None and (there.writers, there.readers) == (found.writers, found.readers):
@@ -249,9 +249,9 @@ def _share_out(
     step: str,
     found: _Found,
     batch: Batch[Any],
-    origins: Mapping[tuple[int, int, int], Origin],
+    origins: Mapping[tuple[int, int, int], ElementOrigin],
     key_groups: int,
-    placed: dict[Origin, list[Element]],
+    placed: dict[ElementOrigin, list[Element]],
 ) -> None:
     any_origin = next((one for one in origins.values() if one.number == found.number), None)
     if any_origin is None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from aflow.machines.barriers.aligner import BarrierAligner
-from aflow.machines.barriers.alternating import AlternatingBarriers
+from aflow.machines.barriers.alternating_barriers import AlternatingBarriers
 from aflow.machines.barriers.events import Barriers
 from aflow.machines.barriers.tracker import BarrierTracker
 from aflow.runtime.checkpoints.settings import Aligned, Checkpointing, ProcessingGuarantee

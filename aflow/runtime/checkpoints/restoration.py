@@ -16,8 +16,8 @@ from aflow.operators.base import Operator
 from aflow.runtime.channel import Element
 from aflow.runtime.checkpoints.chains import SubtaskChains
 from aflow.runtime.checkpoints.inflight import (
+    ElementOrigin,
     InFlightCodec,
-    Origin,
     has_in_flight,
     restored_channels,
     restored_in_chain,
@@ -92,8 +92,8 @@ class Restoration:
             return self.codec.waiting_for(sink, self._state(sink), subtask, parallelism)
 
     def in_flight(
-        self, step: str, origins: Mapping[tuple[int, int, int], Origin], key_groups: int
-    ) -> dict[Origin, list[Element]]:
+        self, step: str, origins: Mapping[tuple[int, int, int], ElementOrigin], key_groups: int
+    ) -> dict[ElementOrigin, list[Element]]:
         """Return the first elements of the channels into ``step``."""
         with wrap_read_errors(_of(step)):
             return restored_channels(self.codec, step, self._state(step), origins, key_groups)

@@ -31,7 +31,7 @@ from aflow.operators.base import Operator
 from aflow.operators.sink import Pending, SinkOperator
 from aflow.runtime.checkpoints.chains import SubtaskChains
 from aflow.runtime.checkpoints.checkpointed_input import InFlight
-from aflow.runtime.checkpoints.inflight import InFlightCodec, Origin, records_of
+from aflow.runtime.checkpoints.inflight import ElementOrigin, InFlightCodec, records_of
 from aflow.runtime.checkpoints.sections import committables, source_progress
 from aflow.runtime.checkpoints.statistics import SubtaskCheckpoint
 from aflow.runtime.checkpoints.storable_check import Progressing
@@ -137,7 +137,7 @@ class SubtaskCheckpointer:
         operators: Sequence[Operator],
         edges: Sequence[OutEdge],
         source: Progressing | None = None,
-        origins: Sequence[Origin] = (),
+        origins: Sequence[ElementOrigin] = (),
     ) -> None:
         """``source`` is the input if it is a source; ``origins`` are those of its channels otherwise."""
         self.task = task

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Protocol
 
 
-class Reader(Protocol):
+class StoreReader(Protocol):
     """Lookup of single keys."""
 
     def get(self, keys: Sequence[bytes]) -> list[bytes | None]:
@@ -19,7 +19,7 @@ class Reader(Protocol):
         ...
 
 
-class View(Reader, Protocol):
+class View(StoreReader, Protocol):
     """The database at one moment, independent of later writes, also after the store is closed.
 
     May be used in another thread than the store, in one at a time, and by one loop over ``items`` at a time.
@@ -34,7 +34,7 @@ class View(Reader, Protocol):
         ...
 
 
-class Store(Reader, Protocol):
+class Store(StoreReader, Protocol):
     """A database in its own folder, for one backend and from one thread."""
 
     def write(self, puts: Iterable[tuple[bytes, bytes]], deletes: Iterable[bytes] = ()) -> None:

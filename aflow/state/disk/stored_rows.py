@@ -8,7 +8,7 @@ from itertools import islice
 
 from aflow.model.time import Timestamp
 from aflow.state.disk.buckets import BUCKETS, BUCKETS_END, Held, decode_bucket, part
-from aflow.state.disk.store import Reader, View
+from aflow.state.disk.store import StoreReader, View
 from aflow.state.keyed_entries import KeyRow
 from aflow.state.tables import TOUCHED, Table
 from aflow.state.timed_rows import MOMENT_BYTES, decode_moment
@@ -35,7 +35,7 @@ class AllBuckets:
 class SomeBuckets:
     """The state of ``keys``, which are in the buckets at ``places``."""
 
-    reader: Reader
+    reader: StoreReader
     places: Sequence[bytes]
     keys: frozenset[Hashable]
     key_of: Callable[[bytes], Hashable]

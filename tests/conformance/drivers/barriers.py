@@ -18,7 +18,7 @@ from dataclasses import replace
 from typing import Any, Final, Literal, TypeVar
 
 from aflow.machines.barriers.aligner import BarrierAligner
-from aflow.machines.barriers.alternating import AlternatingBarriers
+from aflow.machines.barriers.alternating_barriers import AlternatingBarriers
 from aflow.machines.barriers.events import (
     Abort,
     AbortReason,

@@ -15,7 +15,7 @@ from random import Random
 from typing import Final, TypeAlias
 
 from aflow.machines.barriers.aligner import BarrierAligner
-from aflow.machines.barriers.alternating import AlternatingBarriers
+from aflow.machines.barriers.alternating_barriers import AlternatingBarriers
 from aflow.machines.barriers.events import (
     AlarmFired,
     BarrierAnnounced,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from aflow.machines.barriers.alternating import AlternatingBarriers
+from aflow.machines.barriers.alternating_barriers import AlternatingBarriers
 from aflow.machines.barriers.events import (
     Abort,
     AbortReason,

@@ -19,7 +19,7 @@ from hypothesis.stateful import (
 )
 
 from aflow.machines.barriers.aligner import BarrierAligner
-from aflow.machines.barriers.alternating import AlternatingBarriers
+from aflow.machines.barriers.alternating_barriers import AlternatingBarriers
 from aflow.machines.barriers.events import (
     Abort,
     AlarmFired,

@@ -16,7 +16,7 @@ from hypothesis import Phase, find, given, settings
 from hypothesis import strategies as st
 
 from aflow.machines.barriers.aligner import BarrierAligner
-from aflow.machines.barriers.alternating import AlternatingBarriers
+from aflow.machines.barriers.alternating_barriers import AlternatingBarriers
 from aflow.machines.barriers.events import (
     Barriers,
     Block,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aflow.errors import InternalError
-from aflow.machines.barriers.alternating import AlternatingBarriers
+from aflow.machines.barriers.alternating_barriers import AlternatingBarriers
 from aflow.machines.barriers.events import (
     Abort,
     AbortReason,

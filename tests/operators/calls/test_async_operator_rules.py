@@ -252,7 +252,7 @@ class StepRules(RuleBasedStateMachine):
         assert left in self.may_leave(value)
 
     def may_leave(self, value: int) -> list[list[Any]]:
-        """What may have left for a value that went to no side output: all that is given for it, or what stands in."""
+        """Return the possible outputs for a value without a dead letter: its results, or its fallback."""
         good, fallback = leaves_for(value, self.results)
         if not (value in self.failed or self.timed):
             return [good]
@@ -278,7 +278,7 @@ class StepRules(RuleBasedStateMachine):
 
 
 def leaves_for(value: int, results: CallResults) -> tuple[list[Any], list[Any]]:
-    """What leaves for the result of a value, and for what stands in for it."""
+    """Return the outputs for the result of a value, and for its fallback."""
     result = result_of(value, results)
     match results:
         case CallResults.ONE:

@@ -133,7 +133,7 @@ def test_without_a_stop_records_wait_for_the_breaker_however_long() -> None:
 
 
 def test_a_stop_leaves_records_their_time_that_wait_for_a_rate_limit() -> None:
-    """That wait has a bound, so no record is given up."""
+    """The wait for a rate limit has a bound, so no call times out during it."""
     world = World()
     step = behind_a_breaker(world, answer=at_once, rate=RateLimit(10, SECOND), timeout=500)
 

@@ -225,7 +225,7 @@ async def test_what_waits_behind_one_key_is_bounded_as_what_waits_for_calls_is()
 
 
 class Storing:
-    """Where a job stores checkpoints, and how it is asked for one."""
+    """The storage of a job's checkpoints, and the request for one."""
 
     def __init__(self, folder: Path, *, unaligned: bool = False) -> None:
         barriers = af.checkpoints.Unaligned() if unaligned else af.checkpoints.Aligned()

@@ -26,7 +26,7 @@ HOUR = Pause(timedelta(hours=1))
 
 @dataclass
 class Story:
-    """What happened to resources and calls, in order; ``fail`` is asked at each place and may raise."""
+    """The events of resources and calls, in order; ``fail`` is called at each and may raise."""
 
     fail: Callable[[str], None] = lambda place: None
     told: list[str] = field(default_factory=list[str])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aflow.runtime.calls.overdue import Beat, Finding, Glance, Overdue, verdict
+from aflow.runtime.calls.overdue import BlockedReport, Heartbeat, Overdue, StackSample, verdict
 from aflow.runtime.calls.reports import CodeLocation, LoopBlocked
 
 LIMIT = 0.25
@@ -12,24 +12,24 @@ DUE = 100.0
 #: Looks that are in time: half a limit after the beat was due, and so on.
 FIRST, SECOND, THIRD = 100.125, 100.25, 100.375
 
-BEAT = Beat(number=7, due=DUE, cpu=5.0, thread=1, depth=3)
+BEAT = Heartbeat(number=7, due=DUE, cpu=5.0, thread=1, depth=3)
 
 
 def at(function: str) -> CodeLocation:
     return CodeLocation(function=function, file="app.py", line=12)
 
 
-def saw(root: object, function: str = "score") -> Glance:
-    return Glance(root, "step", at(function))
+def saw(root: object, function: str = "score") -> StackSample:
+    return StackSample(root, "step", at(function))
 
 
-def after(*looks: tuple[float, Glance]) -> tuple[list[float], Finding]:
+def after(*looks: tuple[float, StackSample]) -> tuple[list[float], BlockedReport]:
     """Return the times and findings of reports, given these looks."""
     overdue = Overdue(BEAT, LIMIT, SLACK)
     return [now for now, seen in looks if overdue.look(now, seen)], overdue.finding
 
 
-def judged(finding: Finding | None, now: float, used: float = 0.0) -> LoopBlocked | None:
+def judged(finding: BlockedReport | None, now: float, used: float = 0.0) -> LoopBlocked | None:
     """Return the report about a beat at ``now``, after the thread used the processor for ``used`` seconds."""
     return verdict(BEAT, finding, now, BEAT.cpu + used, limit=LIMIT, slack=SLACK)
 
@@ -67,7 +67,7 @@ def test_a_beat_that_is_late_by_less_than_the_limit_is_nobodys_fault() -> None:
 
 def test_nobody_is_to_blame_while_the_loop_waits_or_is_debugged() -> None:
     told, finding = after(
-        (FIRST, saw("a")), (SECOND, Glance(None, excused=True)), (THIRD, saw("a"))
+        (FIRST, saw("a")), (SECOND, StackSample(None, excused=True)), (THIRD, saw("a"))
     )
 
     assert told == []
@@ -118,7 +118,7 @@ def test_a_machine_that_stood_still_until_the_beat_came_is_nobodys_fault() -> No
 
 def test_what_was_found_for_another_beat_counts_no_more() -> None:
     _, finding = after((FIRST, saw("a")), (SECOND, saw("a")))
-    next_beat = Beat(number=8, due=200.0, cpu=5.0, thread=1, depth=3)
+    next_beat = Heartbeat(number=8, due=200.0, cpu=5.0, thread=1, depth=3)
 
     said = verdict(next_beat, finding, 203.0, 5.0, limit=LIMIT, slack=SLACK)
 

@@ -6,7 +6,7 @@ import asyncio
 from datetime import timedelta
 
 from aflow.machines.barriers.aligner import BarrierAligner
-from aflow.machines.barriers.alternating import AlternatingBarriers
+from aflow.machines.barriers.alternating_barriers import AlternatingBarriers
 from aflow.machines.barriers.events import AbortReason
 from aflow.machines.barriers.tracker import BarrierTracker
 from aflow.model.elements import END_OF_INPUT, Barrier, CancelBarrier, Watermark

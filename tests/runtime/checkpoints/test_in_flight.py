@@ -14,7 +14,7 @@ from aflow.model.elements import ACTIVE, IDLE, Watermark
 from aflow.model.key_groups import key_group, subtask_of
 from aflow.model.time import MAX_TIMESTAMP
 from aflow.runtime.channel import Element
-from aflow.runtime.checkpoints.inflight import InFlightCodec, Origin, restored_channels
+from aflow.runtime.checkpoints.inflight import ElementOrigin, InFlightCodec, restored_channels
 from aflow.runtime.checkpoints.sections import IN_FLIGHT, WAITING
 from aflow.state.snapshot import OperatorSnapshot
 
@@ -23,17 +23,19 @@ PLAIN = InFlightCodec.of(pickle=False)
 
 def channels(
     partitioning: Partitioning, writers: int, readers: int
-) -> dict[tuple[int, int, int], Origin]:
+) -> dict[tuple[int, int, int], ElementOrigin]:
     """Return all channels of an exchange, which is the only input."""
     forward = isinstance(partitioning, Forward)
     return {
-        (0, writer, reader): Origin(0, writer, writers, reader, readers, partitioning)
+        (0, writer, reader): ElementOrigin(0, writer, writers, reader, readers, partitioning)
         for writer in range(writers)
         for reader in ((writer,) if forward else range(readers))
     }
 
 
-def stored(held: dict[Origin, list[Element]], codec: InFlightCodec = PLAIN) -> OperatorSnapshot:
+def stored(
+    held: dict[ElementOrigin, list[Element]], codec: InFlightCodec = PLAIN
+) -> OperatorSnapshot:
     origins = list(held)
     in_flight = dict(enumerate(held.values()))
     return codec.added(OperatorSnapshot(), codec.channels("step", in_flight, origins))
@@ -54,7 +56,7 @@ ALL = [HashByKey(), Rebalance(), Forward(), Custom(by_value), Broadcast()]
 @pytest.mark.parametrize("partitioning", ALL, ids=lambda one: type(one).__name__)
 def test_with_the_same_subtasks_each_channel_gets_its_elements(partitioning: Partitioning) -> None:
     there = channels(partitioning, 2, 2)
-    held: dict[Origin, list[Element]] = {
+    held: dict[ElementOrigin, list[Element]] = {
         origin: [Batch([index], [7], ["key"]), Watermark(5), IDLE, ACTIVE, Batch([index + 10])]
         for index, origin in enumerate(there.values())
     }
@@ -65,8 +67,8 @@ def test_with_the_same_subtasks_each_channel_gets_its_elements(partitioning: Par
 
 
 def test_a_channel_that_was_idle_begins_active_since_its_writer_does() -> None:
-    origin = Origin(0, 0, 1, 0, 1, HashByKey())
-    held: dict[Origin, list[Element]] = {origin: [Watermark(5), IDLE]}
+    origin = ElementOrigin(0, 0, 1, 0, 1, HashByKey())
+    held: dict[ElementOrigin, list[Element]] = {origin: [Watermark(5), IDLE]}
 
     found = restored_channels(PLAIN, "step", stored(held), {(0, 0, 0): origin}, 128)
 
@@ -74,9 +76,11 @@ def test_a_channel_that_was_idle_begins_active_since_its_writer_does() -> None:
 
 
 def test_the_end_of_time_is_left_out_since_the_writer_may_get_other_splits() -> None:
-    origin = Origin(0, 0, 1, 0, 1, HashByKey())
+    origin = ElementOrigin(0, 0, 1, 0, 1, HashByKey())
     last = Batch(["last"], [7], ["key"])
-    held: dict[Origin, list[Element]] = {origin: [last, Watermark(6), Watermark(MAX_TIMESTAMP)]}
+    held: dict[ElementOrigin, list[Element]] = {
+        origin: [last, Watermark(6), Watermark(MAX_TIMESTAMP)]
+    }
 
     found = restored_channels(PLAIN, "step", stored(held), {(0, 0, 0): origin}, 128)
 
@@ -88,7 +92,7 @@ def test_the_end_of_time_is_left_out_since_the_writer_may_get_other_splits() -> 
 def test_with_other_subtasks_each_record_goes_once_to_its_reader_without_watermarks(
     partitioning: Partitioning, before: int, after: int
 ) -> None:
-    held: dict[Origin, list[Element]] = {}
+    held: dict[ElementOrigin, list[Element]] = {}
     for number, origin in enumerate(channels(partitioning, before, before).values()):
         batch = list(range(number * 10, number * 10 + 10))
         held[origin] = [Batch(batch, batch, list(batch)), Watermark(number), IDLE]
@@ -149,7 +153,7 @@ def test_watermarks_of_a_broadcast_alone_do_not_prevent_another_parallelism() ->
 
 
 def test_records_without_a_key_are_not_lost_silently_where_records_go_by_key_now() -> None:
-    origin = Origin(0, 0, 1, 0, 1, Rebalance())
+    origin = ElementOrigin(0, 0, 1, 0, 1, Rebalance())
 
     with pytest.raises(RestoreError, match="without a key were in flight to step 'step'"):
         restored_channels(
@@ -158,7 +162,7 @@ def test_records_without_a_key_are_not_lost_silently_where_records_go_by_key_now
 
 
 def test_records_of_an_input_that_is_gone_are_not_lost_silently() -> None:
-    second = Origin(1, 0, 1, 0, 1, Rebalance())
+    second = ElementOrigin(1, 0, 1, 0, 1, Rebalance())
 
     with pytest.raises(RestoreError, match="'step' has no input 1"):
         restored_channels(
@@ -179,7 +183,7 @@ class Thing:
 
 
 def test_records_that_cannot_be_stored_are_refused_with_the_way_out() -> None:
-    origin = Origin(0, 0, 1, 0, 1, Rebalance())
+    origin = ElementOrigin(0, 0, 1, 0, 1, Rebalance())
 
     with pytest.raises(CheckpointError, match=r"'step'.*pickle=True"):
         stored({origin: [Batch([Thing(1)])]})
@@ -187,7 +191,7 @@ def test_records_that_cannot_be_stored_are_refused_with_the_way_out() -> None:
 
 def test_with_pickle_any_record_may_be_in_flight() -> None:
     there = channels(Rebalance(), 1, 1)
-    held: dict[Origin, list[Element]] = {there[0, 0, 0]: [Batch([Thing(1)])]}
+    held: dict[ElementOrigin, list[Element]] = {there[0, 0, 0]: [Batch([Thing(1)])]}
     codec = InFlightCodec.of(pickle=True)
 
     assert restored_channels(codec, "step", stored(held, codec), there, 128) == held
@@ -207,4 +211,4 @@ def test_batches_that_wait_for_a_writer_go_to_the_same_writer_or_are_distributed
 
 
 def test_nothing_in_flight_is_nothing_to_store() -> None:
-    assert stored({Origin(0, 0, 1, 0, 1, Rebalance()): []}).operator[IN_FLIGHT] == ()
+    assert stored({ElementOrigin(0, 0, 1, 0, 1, Rebalance()): []}).operator[IN_FLIGHT] == ()

@@ -126,7 +126,7 @@ def encoded(standing: Standing, stored: StoredCalls, subtask: int) -> dict[str, 
 
 
 @dataclass(frozen=True, slots=True)
-class Restored:
+class RestoredHandlers:
     """The handlers that a restored subtask has to run."""
 
     records: list[tuple[Call, Epoch]]
@@ -142,12 +142,12 @@ def restored(
     context: OperatorContext,
     home: Epoch,
     first: Epoch,
-) -> Restored:
+) -> RestoredHandlers:
     """Return the handlers of the subtask of ``context``. Results are emitted with ``home``; keys proceed to ``first``.
 
     Raises ``RestoreError``.
     """
-    own = Restored([], [], [])
+    own = RestoredHandlers([], [], [])
     for part in snapshot.operator.get(HANDLERS, ()):
         epochs, records, ringing = _read(part, stored.step)
         made = _made(epochs, home, first)

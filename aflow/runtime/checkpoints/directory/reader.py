@@ -35,7 +35,7 @@ Run: TypeAlias = Callable[[Callable[[], None]], Awaitable[None]]
 
 
 @dataclass(frozen=True, slots=True)
-class Source:
+class ReadSource:
     """The folder that the paths in a manifest are relative to."""
 
     files: Files
@@ -64,7 +64,7 @@ async def manifest_in(files: Files, path: Path) -> Manifest:
     return manifest_of(data, what=str(path))
 
 
-def content(source: Source, ref: FileRef) -> Content:
+def content(source: ReadSource, ref: FileRef) -> Content:
     """Return the content of the part ``ref``; blocks. Raises ``RestoreError`` if it does not match the manifest."""
     path = source.folder / ref.path
     _check_folders(source.folder, ref)
@@ -95,7 +95,7 @@ def _check_folders(folder: Path, ref: FileRef) -> None:
 
 
 def state_of(
-    step: str, chain: Sequence[Link], contents: Mapping[FileRef, Content], source: Source
+    step: str, chain: Sequence[Link], contents: Mapping[FileRef, Content], source: ReadSource
 ) -> OperatorSnapshot:
     """Return the state of one subtask of ``step``: complete, and of the key groups of its links only.
 
@@ -118,7 +118,9 @@ def state_of(
     return replay(parts[::-1])
 
 
-async def states_of(manifest: Manifest, source: Source, run: Run) -> dict[str, OperatorSnapshot]:
+async def states_of(
+    manifest: Manifest, source: ReadSource, run: Run
+) -> dict[str, OperatorSnapshot]:
     """Return the state of each step of a checkpoint. Raises ``RestoreError`` naming the files that are not complete."""
     contents: dict[FileRef, Content] = {}
     problems: dict[str, RestoreError] = {}
@@ -156,7 +158,7 @@ def _all_of(problems: Sequence[RestoreError]) -> RestoreError:
 
 
 def _merged(
-    manifest: Manifest, contents: Mapping[FileRef, Content], source: Source
+    manifest: Manifest, contents: Mapping[FileRef, Content], source: ReadSource
 ) -> dict[str, OperatorSnapshot]:
     return {
         step.name: merge(state_of(step.name, one.chain, contents, source) for one in step.subtasks)
@@ -164,7 +166,7 @@ def _merged(
     }
 
 
-async def newest_whole(numbers: Iterable[int], source: Source, run: Run) -> Restored | None:
+async def newest_whole(numbers: Iterable[int], source: ReadSource, run: Run) -> Restored | None:
     """Return the newest of these checkpoints that is complete, with the skipped ones named; None if there are none.
 
     Raises ``RestoreError`` naming all of them if none is complete.
@@ -208,7 +210,7 @@ async def read_checkpoint(path: str | PathLike[str], *, files: Files = DISK) -> 
         ) from exc
     except OSError as exc:
         raise RestoreError(f"{place} cannot be read: {reason(exc)}") from exc
-    found = await newest_whole(manifest_numbers(names), Source(files, place), run)
+    found = await newest_whole(manifest_numbers(names), ReadSource(files, place), run)
     if found is None:
         raise RestoreError(_nothing_in(place, names))
     return found
@@ -216,7 +218,7 @@ async def read_checkpoint(path: str | PathLike[str], *, files: Files = DISK) -> 
 
 async def _one(path: Path, files: Files, run: Run) -> Restored:
     manifest = await manifest_in(files, path)
-    return Restored(manifest, await states_of(manifest, Source(files, path.parent), run))
+    return Restored(manifest, await states_of(manifest, ReadSource(files, path.parent), run))
 
 
 def _nothing_in(folder: Path, names: Sequence[str]) -> str:

@@ -15,7 +15,7 @@ from aflow.errors import CheckpointError, RestoreError
 from aflow.model.elements import CheckpointKind
 from aflow.runtime.checkpoints.directory.files import Files, Written, reason, stored
 from aflow.runtime.checkpoints.directory.names import PARTS, manifest_name, part_name
-from aflow.runtime.checkpoints.directory.reader import Source, content, state_of
+from aflow.runtime.checkpoints.directory.reader import ReadSource, content, state_of
 from aflow.runtime.checkpoints.directory.threads import to_its_end
 from aflow.state.manifest import FileRef, Link, Manifest, StepState, SubtaskState
 from aflow.state.manifest_codec import manifest_bytes
@@ -30,7 +30,7 @@ class Run(Protocol):
 
 
 def rewritten(
-    source: Source, step: str, chain: Sequence[Link], path: Path, *, aflow: str
+    source: ReadSource, step: str, chain: Sequence[Link], path: Path, *, aflow: str
 ) -> Written:
     """Write the state of a chain as one complete part; blocks. Raises ``CheckpointError``."""
     try:
@@ -55,7 +55,7 @@ def check_new(files: Files, path: Path) -> None:
         raise CheckpointError(f"cannot write {target}: {above} is no folder")
 
 
-async def export(source: Source, manifest: Manifest, path: Path, run: Run) -> Manifest:
+async def export(source: ReadSource, manifest: Manifest, path: Path, run: Run) -> Manifest:
     """Write a checkpoint as a savepoint at ``path``; see ``CheckpointStorage.export``.
 
     It is written to a folder beside it, whose name starts with a dot, and is renamed when it is complete.
@@ -75,7 +75,7 @@ async def export(source: Source, manifest: Manifest, path: Path, run: Run) -> Ma
 
 
 async def _steps(
-    source: Source, manifest: Manifest, draft: Draft, run: Run
+    source: ReadSource, manifest: Manifest, draft: Draft, run: Run
 ) -> tuple[StepState, ...]:
     """Rewrite the state of all steps, and return its descriptions."""
     links: dict[tuple[str, int], Link] = {}

@@ -21,7 +21,7 @@ T = TypeVar("T")
 THREADS: Final = 8
 
 
-class Session:
+class StorageSession:
     """Starts before the lock is taken, and ends when the last working thread has finished.
 
     That thread releases the lock, so another job never meets a writer in the folder.

@@ -44,9 +44,9 @@ from aflow.runtime.checkpoints.directory.names import (
     number_in,
     part_name,
 )
-from aflow.runtime.checkpoints.directory.reader import Source, manifest_in, newest_whole
+from aflow.runtime.checkpoints.directory.reader import ReadSource, manifest_in, newest_whole
 from aflow.runtime.checkpoints.directory.savepoints import check_new, export, rewritten
-from aflow.runtime.checkpoints.directory.session import Session
+from aflow.runtime.checkpoints.directory.session import StorageSession
 from aflow.runtime.checkpoints.storage import Restored
 from aflow.state.manifest import FORMAT, FileRef, Link, Manifest
 from aflow.state.manifest_codec import flow_of, manifest_bytes, place_bytes
@@ -62,16 +62,16 @@ class DirectoryStorage:
     def __init__(self, folder: str | PathLike[str], *, files: Files = DISK) -> None:
         self.folder: Final = Path(fspath(folder))
         self._files: Final = files
-        self._source: Final = Source(files, self.folder)
+        self._source: Final = ReadSource(files, self.folder)
         self._aflow: Final = VERSION
-        self._session: Session | None = None
+        self._session: StorageSession | None = None
 
     # ------------------------------------------------------------------------------------------ the place
 
     async def open(self, flow: str) -> None:
         if self._session is not None:
             raise CheckpointError(f"the storage in {self.folder} is open already")
-        session = self._session = Session(self.folder)
+        session = self._session = StorageSession(self.folder)
         try:
             await session.run(lambda: self._claim(session, flow))
             await self._belong(session, flow)
@@ -86,7 +86,7 @@ class DirectoryStorage:
         if session is not None:
             await session.end()
 
-    def _claim(self, session: Session, flow: str) -> None:
+    def _claim(self, session: StorageSession, flow: str) -> None:
         owner = {"pid": os.getpid(), "host": socket.gethostname(), "flow": flow}
         path = self.folder / LOCK
         if os.path.islink(self.folder / PARTS):
@@ -104,7 +104,7 @@ class DirectoryStorage:
         except OSError as exc:
             raise CheckpointError(f"cannot write {path}: {reason(exc)}") from exc
 
-    async def _belong(self, session: Session, flow: str) -> None:
+    async def _belong(self, session: StorageSession, flow: str) -> None:
         """Raise ``CheckpointError`` unless the folder is that of ``flow``."""
         path = self.folder / PLACE
         try:
@@ -123,7 +123,7 @@ class DirectoryStorage:
                     f"folder of its own"
                 )
 
-    async def _look_around(self, session: Session) -> None:
+    async def _look_around(self, session: StorageSession) -> None:
         """List the files in the folder."""
         session.names.update(await session.run(lambda: self._names(PARTS)))
         for number in manifest_numbers(await session.run(lambda: self._names(""))):
@@ -141,7 +141,7 @@ class DirectoryStorage:
         except OSError as exc:
             raise CheckpointError(f"cannot list {folder}: {reason(exc)}") from exc
 
-    def _opened(self) -> Session:
+    def _opened(self) -> StorageSession:
         if self._session is None:
             raise CheckpointError(f"the storage in {self.folder} is not open: call open() first")
         return self._session

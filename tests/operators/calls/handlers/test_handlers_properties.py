@@ -35,7 +35,7 @@ KEYS = "abcdefg"
 
 @dataclass(frozen=True)
 class Command:
-    """What a record has its key do; how it is done must not matter."""
+    """The effect of a record on its key, independent of the context."""
 
     sets: tuple[Timestamp, ...]
     deletes: tuple[Timestamp, ...]
@@ -51,7 +51,7 @@ Result = tuple[str, str, object, int, int]
 
 
 class Seen(Protocol):
-    """What both contexts have."""
+    """The methods that both contexts have."""
 
     @property
     def key(self) -> str: ...
