@@ -1,7 +1,7 @@
 """Attempts: which call starts now, and whether a failed one is retried.
 
 Theory. A call is *ready* (``ReadyQueue``), *running* (an attempt), or *waiting for a retry*. ``take`` starts the next
-ready call if it is admitted: there is room in the capacity, and ``StepLimits`` (breaker, adaptive limit, rate) admit it. An
+ready call if it is admitted: the capacity has room, and ``StepLimits`` (breaker, adaptive limit, rate) admit it. An
 attempt ends with ``returned`` or ``raised``, or is cancelled. What follows is decided here as long as it is another
 attempt; the end of the last one is reported to the ``CallOwner``.
 
