@@ -58,7 +58,7 @@ class IncrementalWindows(Operator):
         accumulation: Accumulation,
         *,
         windows: str,
-        filed_as: str,
+        state_name: str,
         lateness: int,
         of: type[Any] | None,
         key_type: type[Hashable] | None,
@@ -66,7 +66,7 @@ class IncrementalWindows(Operator):
         #: Description of the windows: a snapshot with another one cannot be restored.
         self._windows = windows
         #: The name of the accumulators in snapshots.
-        self._filed_as = filed_as
+        self._state_name = state_name
         self._accumulation = accumulation
         self._lateness = lateness
         self._codec = accumulation.codec_for(of)
@@ -186,14 +186,16 @@ class IncrementalWindows(Operator):
             encoded = LazyRows(rows, self._key_row)
         else:
             encoded = list(map(self._key_row, rows))
-        named = {self._filed_as: encoded, **self._more_rows(keys)}
-        return CapturedRows(self._key_codec, KeyedRows(named, keys), operator=self._known())
+        named = {self._state_name: encoded, **self._more_rows(keys)}
+        return CapturedRows(
+            self._key_codec, KeyedRows(named, keys), operator=self._operator_state()
+        )
 
     def _key_row(self, row: StoredRow) -> KeyRow:
         key, held, *numbers = row
         return key, self._encoded(key, held, *numbers)
 
-    def _known(self) -> Mapping[str, tuple[bytes, ...]]:
+    def _operator_state(self) -> Mapping[str, tuple[bytes, ...]]:
         """Return the operator state."""
         watermarks = self._ahead.stored(
             self.watermark, self.context.key_groups, outlived=self._row_count() > 0

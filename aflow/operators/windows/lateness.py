@@ -17,7 +17,7 @@ class WindowLifetime:
     __slots__ = ("_lateness", "domain", "watermark")
 
     watermark: Timestamp
-    """The watermark of the subtask, or of the key at hand after a restore."""
+    """The watermark of the subtask, or of the current key after a restore."""
 
     def __init__(self, domain: TimeDomain, lateness: int) -> None:
         self.domain = domain
@@ -46,7 +46,7 @@ class WindowLifetime:
         at = last + self._lateness
         return at if at < MAX_TIMESTAMP else None
 
-    def gone(self, cleanup: Timestamp | None) -> bool:
+    def is_cleaned_up(self, cleanup: Timestamp | None) -> bool:
         """Return True if a window with this clean-up time has been cleaned up."""
         event = self.domain is TimeDomain.EVENT
         return event and cleanup is not None and cleanup <= self.watermark

@@ -70,7 +70,7 @@ class MergingWindows:
         return len(self._keys)
 
     def windows_of(self, key: Hashable, value: Any, time: Timestamp) -> Iterator[KeyWindow]:
-        """Yield the window of a record, merged with those that it touches, unless it is gone.
+        """Yield the window of a record, merged with those that it touches, unless it has been cleaned up.
 
         One window at a time: the next may be merged with it.
         """
@@ -130,7 +130,7 @@ class MergingWindows:
         return self._create(key, of_key, window, state)
 
     def _add_window(self, key: Hashable, window: TimeWindow) -> KeyWindow | None:
-        """Add a window of ``key`` and return its entry; None if the window is gone."""
+        """Add a window of ``key`` and return its entry; None if the window has been cleaned up."""
         of_key = self._windows_by_key(key)
         latest = of_key.latest
         if latest is not None and self._contains(latest.window, window):
@@ -139,7 +139,7 @@ class MergingWindows:
         if added.merge is not None:
             self._merge(key, of_key, added.merge)
         actual = added.window
-        if self._lifetime.gone(self._lifetime.cleanup(actual)):
+        if self._lifetime.is_cleaned_up(self._lifetime.cleanup(actual)):
             self._retire(key, of_key, actual)
             return None
         state = self._state(of_key, actual)
@@ -155,9 +155,9 @@ class MergingWindows:
     def _merge(self, key: Hashable, of_key: _KeyWindows, merge: Merge) -> None:
         """Merge entries as ``merge`` says, with the calls to the trigger in the order of its contract."""
         cleanup = self._lifetime.cleanup(merge.target)
-        if self._lifetime.gone(cleanup):
+        if self._lifetime.is_cleaned_up(cleanup):
             raise FlowDefinitionError(
-                f"windows have merged into the {window_text(merge.target)}, which is gone: watermark "
+                f"windows have merged into the {window_text(merge.target)}, which has been cleaned up: watermark "
                 f"{self._lifetime.watermark} has passed its end and the allowed lateness; "
                 f"a merged window must not end before the windows that it covers"
             )

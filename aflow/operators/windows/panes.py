@@ -9,9 +9,9 @@ their panes. Accumulators that cannot be merged cannot be shared: then each over
 a record is folded into each of its windows.
 
 A window fires when the watermark reaches its last timestamp, and is kept for the allowed lateness. A record that
-arrives in that time is folded, and fires the window again for the record's key. A record is late if all its windows are
-gone. A pane is kept as long as one of its windows. Nothing else is stored: which windows exist, and which have fired,
-follows from the panes and the watermark.
+arrives in that time is folded, and fires the window again for the record's key. A record is late if all its windows
+have been cleaned up. A pane is kept as long as one of its windows. Nothing else is stored: which windows exist, and
+which have fired, follows from the panes and the watermark.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class PaneAggregateOperator(IncrementalWindows):
         super().__init__(
             accumulation,
             windows=f"{'unshared' if overlapping and not shared else 'panes of'} {assigner}",
-            filed_as=_PANES,
+            state_name=_PANES,
             lateness=lateness,
             of=of,
             key_type=key_type,
@@ -86,19 +86,19 @@ class PaneAggregateOperator(IncrementalWindows):
         self._assigner = assigner
         self._size, self._slide = size, slide
         self._use_grid(assigner)
-        #: Distance from the start of a window to the next end of a window: the border of the two panes of a slide.
+        #: Length of the first of the two panes of a slide; 0: the slide is one pane.
         self._border = size % slide
         self._gaps = size < slide
-        #: The panes of which a window is kept; none is empty.
+        #: The panes that a kept window contains; never empty.
         self._panes = Panes()
         #: Merges the panes of a window; None if each window is one pane.
         self._stacks = TwoStacks(self._panes, accumulation) if shared else None
         #: True if a record is in several panes: those of its windows.
         self._unshared = overlapping and not shared
-        #: Numbers of firings of kept windows, by start and key, for the keys for which it is more than one.
+        #: Numbers of firings above 1 of kept windows, by start and key.
         self._firings: dict[Timestamp, dict[Hashable, int]] = {}
         #: The starts in ``_firings``, as a heap.
-        self._to_clean: list[Timestamp] = []
+        self._firing_starts: list[Timestamp] = []
         #: None for windows that have the same bounds in all subtasks.
         self._staggers: Staggers | None = None
 
@@ -125,10 +125,10 @@ class PaneAggregateOperator(IncrementalWindows):
         before, ahead = self.watermark, self._ahead
         self._advance(timestamp)
         self._fire_after(before, ahead)
-        gone = self._last_gone(timestamp)
-        self._drop_panes(gone)
-        while self._to_clean and self._to_clean[0] <= gone:
-            self._changed.add(self._firings.pop(heappop(self._to_clean)))
+        cleaned_up = self._last_cleaned_up(timestamp)
+        self._drop_panes(cleaned_up)
+        while self._firing_starts and self._firing_starts[0] <= cleaned_up:
+            self._changed.add(self._firings.pop(heappop(self._firing_starts)))
         self.output.watermark(timestamp)
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
@@ -137,12 +137,12 @@ class PaneAggregateOperator(IncrementalWindows):
         super().restore(snapshot)
 
     def size(self) -> StateSize:
-        """Count accumulators of panes and of windows in the making as entries, and panes as timers."""
+        """Count the accumulators of panes and the aggregates of ``TwoStacks`` as entries, and panes as timers."""
         merged = 0 if self._stacks is None else len(self._stacks)
         return StateSize(self._row_count() + merged, event_timers=len(self._panes))
 
-    def _known(self) -> Mapping[str, tuple[bytes, ...]]:
-        return {**super()._known(), **stored_staggers(self._staggers)}
+    def _operator_state(self) -> Mapping[str, tuple[bytes, ...]]:
+        return {**super()._operator_state(), **stored_staggers(self._staggers)}
 
     def _restore_rows(self, keyed: Keyed) -> None:
         for key, data in self._key_codec.read(keyed, _PANES):
@@ -150,7 +150,7 @@ class PaneAggregateOperator(IncrementalWindows):
             self._panes[start][key] = held
         for key, data in self._key_codec.read(keyed, _FIRINGS):
             start, count = cast("tuple[int, int]", self._read(data))
-            self._count(start, key, count)
+            self._set_firing(start, key, count)
 
     def _rows(self, keys: set[Hashable] | None) -> list[StoredRow]:
         return [
@@ -173,7 +173,7 @@ class PaneAggregateOperator(IncrementalWindows):
     # ------------------------------------------------------------------------------------ arithmetic
 
     def _use_grid(self, assigner: TumblingWindows | SlidingWindows) -> None:
-        """Let windows start where those of ``assigner`` do; subtasks and keys may have different staggers."""
+        """Use the start times of ``assigner``; subtasks and keys may have different staggers."""
         self._start_of, self._offset = assigner.start_of, assigner.offset
 
     def _first(self, timestamp: Timestamp) -> Timestamp:
@@ -181,20 +181,20 @@ class PaneAggregateOperator(IncrementalWindows):
         return self._start_of(timestamp - self._size) + self._slide
 
     def _last_fired(self, watermark: Timestamp) -> Timestamp:
-        """Return the last start that a window may have whose last timestamp the watermark has reached.
+        """Return the largest possible start of a window that has fired at ``watermark``.
 
-        At the end of time that is the largest timestamp: the last window of all may end beyond it.
+        At the end of time it is the largest timestamp: the very last window may end beyond it.
         """
         return watermark if watermark == MAX_TIMESTAMP else watermark - self._size + 1
 
-    def _last_gone(self, watermark: Timestamp) -> Timestamp:
-        """Return the last start that a window may have whose allowed lateness has passed too."""
+    def _last_cleaned_up(self, watermark: Timestamp) -> Timestamp:
+        """Return the largest possible start of a window whose allowed lateness has passed too."""
         if watermark == MAX_TIMESTAMP:
             return watermark
         return self._last_fired(watermark - self._lateness)
 
     def _pane_at(self, time: Timestamp) -> tuple[Timestamp, Timestamp]:
-        """Return start and end of the pane that ``time`` is in, unless each window is a pane of its own."""
+        """Return start and end of the pane that contains ``time``. Not for unshared windows."""
         start = time - (time - self._offset) % self._slide
         border = self._border
         if not border:
@@ -206,7 +206,7 @@ class PaneAggregateOperator(IncrementalWindows):
     # --------------------------------------------------------------------------------------- records
 
     def _has_fired_windows(self, oldest: Timestamp) -> bool:
-        """Return True if a record from ``oldest`` on may be in a window that has fired, or in no window."""
+        """Return True if a record at or after ``oldest`` may be in a window that has fired, or in no window."""
         if self._gaps or self._ahead or (self._staggers is not None and self._staggers.mixed):
             return True
         return self._first(oldest) <= self._last_fired(self.watermark)
@@ -258,7 +258,7 @@ class PaneAggregateOperator(IncrementalWindows):
             if self._staggers is not None:
                 self._use_grid(self._staggers.of(key))
             watermark = self._watermark_for(key)
-            first = max(self._first(time), self._first_after(self._last_gone(watermark)))
+            first = max(self._first(time), self._first_after(self._last_cleaned_up(watermark)))
             windows = range(first, self._start_of(time) + 1, self._slide)
             if windows:
                 self._add(batch, index, key, windows, self._last_fired(watermark))
@@ -273,7 +273,7 @@ class PaneAggregateOperator(IncrementalWindows):
     def _add(
         self, batch: Batch[Any], index: int, key: Hashable, windows: range, fired: Timestamp
     ) -> None:
-        """Fold a record, and fire those of its ``windows`` again that start up to ``fired``."""
+        """Fold a record, and fire again those of its ``windows`` that start at or before ``fired``."""
         if self._stacks is None:
             for start in windows:
                 known = self._fold(batch, index, key, start)
@@ -305,9 +305,9 @@ class PaneAggregateOperator(IncrementalWindows):
     # --------------------------------------------------------------------------------------- firings
 
     def _fire_after(self, before: Timestamp, ahead: GroupWatermarks) -> None:
-        """Fire the windows that the watermark has passed since it was ``before``.
+        """Fire the windows between the watermark ``before`` and the current one.
 
-        A key group that was ``ahead`` then has fired windows up to its own watermark already.
+        A key group that was ``ahead`` has already fired windows up to its own watermark.
         """
         first, last = self._last_fired(before) + 1, self._last_fired(self.watermark)
         if self._stacks is None:
@@ -334,13 +334,13 @@ class PaneAggregateOperator(IncrementalWindows):
         self._emit_window(window, contents)
 
     def _contents(self, window: TimeWindow) -> Accumulators:
-        """Return the accumulators of a window, which the caller may give away."""
+        """Return the accumulators of a window, for the caller to emit."""
         key: Hashable = None
         try:
             if self._stacks is not None:
                 return self._stacks.slide_to(window.start, window.end)
             contents = self._panes[window.start]
-            if window.start <= self._last_gone(self.watermark):
+            if window.start <= self._last_cleaned_up(self.watermark):
                 return contents
             kept: Accumulators = {}
             for key, held in contents.items():
@@ -351,10 +351,10 @@ class PaneAggregateOperator(IncrementalWindows):
             raise self._failed(exc, failed, window) from exc
 
     def _fire_again(self, key: Hashable, pane: Timestamp, fired: range, known: bool) -> None:
-        """Fire kept windows for a key with a new record in ``pane``, which all of them contain.
+        """Fire kept windows again for a key with a new record in ``pane``, which all of them contain.
 
-        ``known`` if the pane had the key before. With the aggregates from each window's start to the pane, and those
-        from the pane on, this takes as many merges as there are panes.
+        ``known`` is True if the pane had the key before. With the aggregates from each window's start to the pane, and
+        those from the pane on, this takes as many merges as there are panes.
         """
         try:
             sums = self._sums_around(key, pane, fired, known)
@@ -363,7 +363,7 @@ class PaneAggregateOperator(IncrementalWindows):
         for start, held, has_others in sums:
             firing = self._firings.get(start, {}).get(key, 1) + 1 if has_others else 1
             if has_others:
-                self._count(start, key, firing)
+                self._set_firing(start, key, firing)
             window = TimeWindow(start, start + self._size)
             result = self._windowed(window, key, held, firing)
             self.output.emit(Batch([result], [window.max_timestamp]))
@@ -375,37 +375,37 @@ class PaneAggregateOperator(IncrementalWindows):
         panes, merge, copy = self._panes, self._accumulation.merge, self._copy
         if self._stacks is None or merge is None:
             return [(pane, copy(panes[pane][key]), known)]
-        upto, has_others = panes[pane][key], known
+        until_pane, has_others = panes[pane][key], known
         older = [at for at in panes.between(windows[0], pane) if key in panes[at]]
         heads: list[tuple[Timestamp, Any, bool]] = []
         for start in reversed(windows):
             while older and older[-1] >= start:
-                upto, has_others = merge(copy(panes[older.pop()][key]), upto), True
-            heads.append((start, upto, has_others))
+                until_pane, has_others = merge(copy(panes[older.pop()][key]), until_pane), True
+            heads.append((start, until_pane, has_others))
         newer = [at for at in panes.between(pane + 1, windows[-1] + self._size) if key in panes[at]]
         newer.reverse()
         sums: list[tuple[Timestamp, Any, bool]] = []
         tail: list[Any] = []  # one aggregate, or none yet
-        for start, upto, has_others in reversed(heads):
+        for start, until_pane, has_others in reversed(heads):
             while newer and newer[-1] < start + self._size:
                 held = panes[newer.pop()][key]
                 tail = [merge(tail[0], held) if tail else copy(held)]
-            whole = copy(upto)
+            whole = copy(until_pane)
             sums.append((start, merge(whole, tail[0]) if tail else whole, has_others or bool(tail)))
         return sums
 
-    def _count(self, start: Timestamp, key: Hashable, firing: int) -> None:
+    def _set_firing(self, start: Timestamp, key: Hashable, firing: int) -> None:
         counts = self._firings.get(start)
         if counts is None:
             counts = self._firings[start] = {}
-            heappush(self._to_clean, start)
+            heappush(self._firing_starts, start)
         counts[key] = firing
 
-    def _drop_panes(self, gone: Timestamp) -> None:
-        """Drop the panes whose windows all start at or before ``gone``."""
-        bound = gone + 1
+    def _drop_panes(self, last: Timestamp) -> None:
+        """Drop the panes whose windows all start at or before ``last``."""
+        bound = last + 1
         if self._stacks is not None:
-            bound = self._first_after(gone)
+            bound = self._first_after(last)
             try:
                 self._stacks.release_before(bound)
             except RAISED as exc:

@@ -20,7 +20,7 @@ from aflow.operators.windows.staggers import Staggers
 from aflow.operators.windows.window_contents import EMPTY, KeyWindow
 
 RecordWindows: TypeAlias = Callable[[Hashable, Any, Timestamp], Iterable[KeyWindow]]
-"""Returns the ``KeyWindow`` of each window of a record, created on demand, without windows that are gone."""
+"""Returns the ``KeyWindow`` of each window of a record that has not been cleaned up, created on demand."""
 
 
 class OpenWindow:
@@ -162,7 +162,7 @@ class SeparateWindows:
         staggers = self._staggers
         assign = self._assign if staggers is None else staggers.of(key).assign
         for window in assign(value, time):
-            if not self._lifetime.gone(self._lifetime.cleanup(window)):
+            if not self._lifetime.is_cleaned_up(self._lifetime.cleanup(window)):
                 yield self._opened(window).of(key)
 
     def _kept(self, windows: Sequence[TimeWindow]) -> list[OpenWindow]:
@@ -170,7 +170,7 @@ class SeparateWindows:
         for window in windows:
             opened = self._windows.get(window)
             if opened is None:
-                if self._lifetime.gone(self._lifetime.cleanup(window)):
+                if self._lifetime.is_cleaned_up(self._lifetime.cleanup(window)):
                     continue
                 opened = self._opened(window)
             kept.append(opened)

@@ -5,7 +5,7 @@ session fires when the watermark reaches its last timestamp, and is then kept fo
 touches it in that time is merged into it. If the watermark has passed the end of the merged session, it fires again at
 once, else when the watermark reaches its new end. So a record may merge a session that has fired and one that has not:
 the merged session fires once, at its end, and continues the greater count of firings. A record is late if it touches no
-session and its own is gone.
+session and its own would have been cleaned up.
 
 Nearly every record falls into the newest session of its key and at most moves its end. Such a record costs one lookup
 in a dict, and no timer is changed: a session has one timer, which is checked when it is due, and set again if the
@@ -91,7 +91,7 @@ class SessionAggregateOperator(IncrementalWindows):
         super().__init__(
             accumulation,
             windows="session",
-            filed_as=_SESSIONS,
+            state_name=_SESSIONS,
             lateness=lateness,
             of=of,
             key_type=key_type,

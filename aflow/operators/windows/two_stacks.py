@@ -3,7 +3,7 @@
 Theory. The aggregate of the newest n parts of a sequence would take n merges for each part that is added. Two stacks
 take two merges on average. The *front* has, for each of the older parts, the aggregate from it to the end of the front,
 so the oldest part is removed by a pop. The *back* is the running aggregate of the newer parts, so a part is added by
-one merge. One more merge yields their sum. When the front is empty, it is made anew from all parts. The algorithm needs
+one merge. One more merge yields their sum. When the front is empty, it is rebuilt from all parts. The algorithm needs
 no inverse, and it keeps the order of the parts. (Tangwongsan, Hirzel, Schneider, Wu: "General incremental
 sliding-window aggregation", VLDB 2015; the queue made of two stacks is folklore.)
 
@@ -148,7 +148,7 @@ class TwoStacks:
         return sums
 
     def _refresh(self) -> None:
-        """Make the aggregates of stale keys anew."""
+        """Rebuild the aggregates of stale keys."""
         if not self._stale:
             return
         older = self._panes.between(self._low, self._middle)

@@ -1,16 +1,16 @@
 """Windows of every kind: any assigner, also of windows that merge, any trigger, evictor and window function.
 
-Order of effects. A record is added to each of its windows that is not gone, the trigger is called, and its result is
-applied: a firing before a purge. When a timer fires, the trigger is called in the same way. If it is the clean-up
-timer, all state of the window is cleared after that: contents, the trigger's memory, the function's state. A timer of a
-purged window calls the trigger, but no function is called without contents. A timer of a window that is gone has no
-effect.
+Order of effects. A record is added to each of its windows that has not been cleaned up, the trigger is called, and its
+result is applied: a firing before a purge. When a timer fires, the trigger is called in the same way. If it is the
+clean-up timer, all state of the window is cleared after that: contents, the trigger's memory, the function's state. A
+timer of a purged window calls the trigger, but no function is called without contents. A timer of a window that has
+been cleaned up has no effect.
 
 In windows of processing time the time of a record is that of the clock when its batch is processed. Such a window ends
 when the clock reaches its end. A window that has not fired when the input ends does not fire: only the clock ends it,
 while the end of the input ends all event time.
 
-A window without clean-up time (a global one) begins anew when its contents are purged: firings are counted from 1
+A window without clean-up time (a global one) is a new window after its contents were purged: firings are counted from 1
 again, and nothing is kept for a key without trigger memory and timers.
 """
 
@@ -171,7 +171,7 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         key_codec = (
             self._backend.key_codec if self._window_state is None else self._window_state.key_codec
         )
-        return CapturedRows(key_codec, rows, timers, self._known())
+        return CapturedRows(key_codec, rows, timers, self._operator_state())
 
     def _captured_rows(self, keys: set[Hashable] | None) -> KeyedRows:
         """Return the rows of ``keys``, or of all keys if there are as many changes."""
@@ -198,7 +198,7 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
             states.append(self._window_state.capture(changes=changes))
         return states
 
-    def _known(self) -> Mapping[str, tuple[bytes, ...]]:
+    def _operator_state(self) -> Mapping[str, tuple[bytes, ...]]:
         """Return the operator state."""
         outlived = len(self._windows) > 0 and not isinstance(self._logic.assigner, GlobalWindows)
         groups = self.context.key_groups
