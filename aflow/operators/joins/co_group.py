@@ -1,16 +1,16 @@
 """Two streams in the same windows: the records of both at once (co-group), or all pairs of them (window join).
 
 Theory. The records of both inputs are added to the same windows of their key, which are those of a window step: any
-assigner, trigger and evictor, allowed lateness, windows that merge. A window is one, not two: its trigger is called for
-each record of either input, and a count trigger counts both. At a firing the function gets two lists.
+assigner, trigger and evictor, allowed lateness, windows that merge. Both inputs share one window: its trigger is called
+for each record of either input, and a count trigger counts both. At a firing the function gets two lists.
 
 A window that fires again emits *all* its results again, corrected: a refinement after a late record, or an early
 firing, repeats the pairs of the preceding firing. To emit each pair once, purge (``Purging(…)``), or allow neither
 lateness nor early firings; a ``Windowed`` has the number of its firing.
 
 Records are not marked with their input: assigners, triggers, evictors and side outputs get them unchanged. Instead the
-operator sets the input before each batch. Only for an evictor, which gets the records of both inputs together in the
-order of arrival, each element knows its input.
+operator sets the input before each batch. Only the elements for an evictor have their input: it gets the records of
+both inputs together, in the order of arrival.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class TwoInputContents(WindowContents):
     current_side = JoinSide.LEFT
 
 
-class TwoLists(TwoInputContents):
+class TwoListContents(TwoInputContents):
     """The records of each input in the order of arrival."""
 
     kind: ClassVar[str] = "records of two inputs"
@@ -95,7 +95,7 @@ class TwoLists(TwoInputContents):
 
     def encode(self, held: Any) -> bytes:
         parts = zip(self._codecs, held, strict=True)
-        return PLAIN.encode([codec.encode(some) for codec, some in parts])
+        return PLAIN.encode([codec.encode(arrivals) for codec, arrivals in parts])
 
     def decode(self, data: bytes) -> Any:
         parts = zip(self._codecs, _parts(data, 2), strict=True)
@@ -105,20 +105,20 @@ class TwoLists(TwoInputContents):
 class SidedElement(NumberedElement):
     """A record of a window for an evictor, with its input."""
 
-    # No slots: a named tuple cannot have any. One is made for each record, if there is an evictor.
+    # No slots: a subclass of tuple cannot have any.
 
     input: JoinSide
 
     @staticmethod
-    def of_input(value: Any, timestamp: Timestamp, number: int, which: JoinSide) -> SidedElement:
+    def of_input(value: Any, timestamp: Timestamp, number: int, side: JoinSide) -> SidedElement:
         """Return a new element."""
         element = SidedElement(value, timestamp)
         element.number = number
-        element.input = which
+        element.input = side
         return element
 
 
-class EvictedLists(TwoInputContents):
+class TwoEvictedContents(TwoInputContents):
     """The elements of both inputs in the order of arrival, from which an evictor drops some at each firing."""
 
     kind: ClassVar[str] = "records of two inputs with timestamps"
@@ -147,14 +147,14 @@ class EvictedLists(TwoInputContents):
         *,
         last: bool,
     ) -> Any:
-        elements = self._known(self._evictor.before(held, window, ctx))
+        elements = self._checked(self._evictor.before(held, window, ctx))
         if not elements:
             return EMPTY
         lists: tuple[list[Any], list[Any]] = ([], [])
         for element in elements:
             lists[element.input.value].append(element.value)
         on_contents(lists)
-        return self._known(self._evictor.after(elements, window, ctx)) or EMPTY
+        return self._checked(self._evictor.after(elements, window, ctx)) or EMPTY
 
     def encode(self, held: Any) -> bytes:
         elements: list[SidedElement] = held
@@ -169,20 +169,21 @@ class EvictedLists(TwoInputContents):
         # An older snapshot has no numbers: keep the stored order.
         numbers = map(self._order.restored, more[0] if more else range(len(values)))
         return [
-            SidedElement.of_input(self._codecs[which.value].decode(value), at, number, which)
-            for which, value, at, number in zip(
+            SidedElement.of_input(self._codecs[side.value].decode(value), at, number, side)
+            for side, value, at, number in zip(
                 map(JoinSide, inputs), values, timestamps, numbers, strict=True
             )
         ]
 
-    def _known(self, elements: Any) -> list[SidedElement]:
-        """Return the elements that an evictor returned. Raises ``TypeError`` for new elements,
-        whose input is unknown.
+    def _checked(self, elements: Any) -> list[SidedElement]:
+        """Return the elements that an evictor returned.
+
+        Raises ``TypeError`` for a new element: its input is unknown.
         """
         for element in elements:
             if not isinstance(element, SidedElement):
                 raise TypeError(
-                    f"{type(self._evictor).__name__} returned an element that it was not given; return the ones to keep"
+                    f"{type(self._evictor).__name__} returned an element that it did not get; return those to keep"
                 )
         return list(elements)
 
@@ -214,9 +215,9 @@ class TwoInputWindowOperator(WindowOperator, TwoInputOperator):
         super().__init__(logic)
         left, right = state_codec(left_type), state_codec(right_type)
         self._lists: TwoInputContents = (
-            TwoLists(left, right)
+            TwoListContents(left, right)
             if logic.evictor is None
-            else EvictedLists(logic.evictor, left, right)
+            else TwoEvictedContents(logic.evictor, left, right)
         )
         self._contents = self._lists
 
@@ -303,7 +304,7 @@ class WindowJoinOperator(TwoInputWindowOperator):
 
 
 class _Pairs(WindowFunction[Any, RecordLists, Any]):
-    """Join each left record to each right one; if there are none, to None if ``kind`` keeps it."""
+    """Join each left record to each right one; with an outer ``kind``, the records of one input alone to None."""
 
     #: The pair on which the function failed.
     failed: tuple[Any, Any] | None = None
@@ -336,7 +337,7 @@ class _Pairs(WindowFunction[Any, RecordLists, Any]):
 
 
 def _check_no_function(logic: WindowLogic) -> None:
-    """Refuse a logic with a result of its own."""
+    """Raise ``FlowDefinitionError`` for a logic that has a function of its own."""
     if logic.accumulation or logic.function or logic.apply or logic.of:
         raise FlowDefinitionError(
             "a join of windows has a function of its own and a type for each input; "

@@ -3,25 +3,25 @@
 Theory. Left record l and right record r of one key are a pair when ``l.ts + lower ≤ r.ts ≤ l.ts + upper``. The second
 of the two to arrive finds the first, so each pair is emitted once, at once, with the larger of the two timestamps. Both
 inputs are alike but for the sign: the partners of a left record of time t are in [t + lower, t + upper], those of a
-right one in [t - upper, t - lower]. Below, [t + first, t + last].
+right one in [t - upper, t - lower]. The code calls either interval [t + first, t + last].
 
-A record at or before the combined watermark W is *late*, as for every operator. Flink takes a record at W itself for
-being on time, but has dropped some of its partners by then: it is neither joined with them nor late.
+A record at or before the combined watermark W is *late*, as for every operator. In Flink a record at W itself is on
+time, but some of its partners have been dropped: it is neither joined with them nor late.
 
 *Clean-up.* A watermark W promises that later records have timestamps after W. A record of time t can have no further
 partner once t + last ≤ W, and is dropped: how long the records of an input are kept depends on the bound of the *other*
-one. Exclusive bounds are the inclusive ones a millisecond inside. Records on time are later than W, so they find no
-record that should have been dropped. Results do not depend on when memory is freed.
+one. An exclusive bound is the inclusive one a millisecond further inside. Records on time are later than W, so they
+find no record that should have been dropped. Results do not depend on when memory is freed.
 
-*Outer joins.* That a record of time t has no partner is known at the first W ≥ t + last. It is emitted with its own
-timestamp t, which may be before W by then: if W were emitted unchanged, the record would be late downstream. Before
-that time, the last watermark V was < t + last. So if only V - last is emitted, t > V - last holds, and the record is on
+*Outer joins.* A record of time t certainly has no partner at the first watermark W ≥ t + last. It is emitted then, with
+its own timestamp t, which may be before W. If W were emitted unchanged, the record would be late downstream. The
+preceding watermark V was < t + last. So if V - last is emitted instead of V, then t > V - last, and the record is on
 time. Hence the output watermark is the input's minus the constant
 
     delay = max(upper, 0) if left records are kept, max(-lower, 0) if right ones are, the larger for both.
 
 It is the smallest constant: at a watermark of t + last - 1 the record is still buffered. (If last is negative, the
-record is known to have no partner at or before its own time, which needs no delay.) Pairs are never late: their
+record can be emitted before the watermark reaches its own time, which needs no delay.) Pairs are never late: their
 timestamp is at least that of the record that completed them, which was on time. An inner join therefore needs no delay.
 Flink's row-time joins delay their watermark in the same way (``getMaxOutputDelay``). At the end of time all records are
 emitted, and that watermark is not delayed.
@@ -47,16 +47,16 @@ from aflow.operators.joins.late_outputs import LATE_LEFT, LATE_RIGHT
 from aflow.state.keyed_entries import CapturedRows, KeyedRows, KeyRow
 from aflow.state.snapshot import OperatorSnapshot
 
-#: A key without further records is dropped at most this part of the interval late.
-_STRETCHES: Final = 8
+#: Checks for expired keys per length of the interval: an expired key is dropped at most an eighth too late.
+_CHECKS_PER_INTERVAL: Final = 8
 
-#: A key that had new records when it was checked is next checked after so many lengths of the interval. Until then it
-#: keeps useless records of one length. With fewer, a key would be checked for every few records.
-_PATIENCE: Final = 4
+#: Lengths of the interval until the next check of a key that still had records at a check. Its expired records are
+#: dropped then, or when it is accessed. A smaller number would check a key for every few records.
+_RECHECK_AFTER: Final = 4
 
 
 class Unpaired(NamedTuple):
-    """A record that has no partner and can find none."""
+    """A record that has had no partner and will have none."""
 
     at: Timestamp
     key: Hashable
@@ -64,11 +64,11 @@ class Unpaired(NamedTuple):
 
 
 class IntervalSide:
-    """Records of one input that may find a partner. The partners of time t are in [t + first, t + last].
+    """Records of one input that may still have partners. The partners of time t are in [t + first, t + last].
 
     A record expires when the watermark reaches its timestamp plus ``last``. With ``outer`` it is dropped at this
     watermark exactly, since records without a partner are emitted then. Otherwise it is dropped when its key is
-    accessed or checked; until then no record that is on time can find it.
+    accessed or checked; until then it can be no partner of a record on time.
     """
 
     def __init__(self, first: int, last: int, *, outer: bool) -> None:
@@ -77,26 +77,26 @@ class IntervalSide:
         self.outer = outer
         #: The records of each key; never empty.
         self.held: dict[Hashable, Columns] = {}
-        #: With ``outer``: for each record in `held` True if it has found a partner.
+        #: With ``outer``: for each record in `held` True if it has had a partner.
         self._matched: dict[Hashable, list[bool]] = {}
-        #: The expiry of each record with ``outer``, otherwise one entry for each key.
-        self.expiry: Final = Expiry(1 if outer else max(1, (last - first) // _STRETCHES))
-        self._patience: Final = _PATIENCE * (last - first)
+        #: With ``outer`` an entry for each record, otherwise one for each key.
+        self.expiry: Final = Expiry(1 if outer else max(1, (last - first) // _CHECKS_PER_INTERVAL))
+        self._recheck_after: Final = _RECHECK_AFTER * (last - first)
 
-    def gone(self, watermark: Timestamp) -> Timestamp:
-        """Return the largest timestamp of an expired record."""
+    def expired_until(self, watermark: Timestamp) -> Timestamp:
+        """Return the largest timestamp that has expired at ``watermark``."""
         return MAX_TIMESTAMP if watermark == MAX_TIMESTAMP else watermark - self.last
 
     def add(
-        self, key: Hashable, at: Timestamp, value: object, *, matched: bool, gone: Timestamp
+        self, key: Hashable, at: Timestamp, value: object, *, matched: bool, expired: Timestamp
     ) -> None:
-        """Buffer a record that is newer than ``gone``."""
+        """Buffer a record that is newer than ``expired``, the largest expired timestamp."""
         held = self.held.get(key)
         known = held is not None
         if held is None:
             held = self.held[key] = ([], [])
-        elif not self.outer and held[0][0] <= gone:
-            cut(*held, gone)
+        elif not self.outer and held[0][0] <= expired:
+            cut(*held, expired)
         index = insert(*held, at, value)
         if self.outer:
             self._matched.setdefault(key, []).insert(index, matched)
@@ -120,37 +120,37 @@ class IntervalSide:
 
         The keys are added to ``changed``.
         """
-        gone = self.gone(watermark)
+        expired = self.expired_until(watermark)
         unpaired: list[Unpaired] = []
         due = list(self.held if watermark == MAX_TIMESTAMP else self.expiry.due(watermark))
         changed.add(due)
         for key in due:
             if key in self.held:
-                self._expire_key(key, gone, unpaired)
+                self._expire_key(key, expired, unpaired)
         if watermark == MAX_TIMESTAMP:
             self.expiry.clear()
         return unpaired
 
-    def _expire_key(self, key: Hashable, gone: Timestamp, unpaired: list[Unpaired]) -> None:
+    def _expire_key(self, key: Hashable, expired: Timestamp, unpaired: list[Unpaired]) -> None:
         times, values = self.held[key]
         if self.outer:
             matched = self._matched[key]
-            count = bisect_right(times, gone)
+            count = bisect_right(times, expired)
             unpaired += [
                 Unpaired(at, key, value)
                 for at, value, paired in zip(times[:count], values, matched, strict=False)
                 if not paired
             ]
             del matched[:count]
-        cut(times, values, gone)
+        cut(times, values, expired)
         if not times:
             del self.held[key]
             self._matched.pop(key, None)
         elif not self.outer:
-            self.expiry.add(key, max(gone + self._patience, times[-1]) + self.last)
+            self.expiry.add(key, max(expired + self._recheck_after, times[-1]) + self.last)
 
     def matched(self, key: Hashable) -> list[bool]:
-        """Return, with ``outer``, for each record of ``key`` True if it has found a partner."""
+        """Return for each record of ``key`` True if it has had a partner; only with ``outer``."""
         return self._matched[key]
 
     def size(self) -> int:
@@ -158,7 +158,7 @@ class IntervalSide:
         return sum(len(times) for times, _ in self.held.values())
 
 
-#: Keyed state: the columns of each input, and with an outer join which records have found a partner.
+#: Keyed state: the columns of each input, and with an outer join the records that have had a partner.
 _LEFT: Final = "@left"
 _RIGHT: Final = "@right"
 
@@ -185,7 +185,7 @@ def closed(lower: int, upper: int, *, inclusive: tuple[bool, bool]) -> tuple[int
 class IntervalJoinOperator(JoinOperator):
     """Emit ``into(left, right)`` for records of one key with left + lower ≤ right ≤ left + upper in time (ms).
 
-    With an outer ``kind`` also emit ``into(left, None)``, or ``into(None, right)``, once a record can find no partner;
+    With an outer ``kind`` also emit ``into(left, None)``, or ``into(None, right)``, once a record can have no partner;
     watermarks are then delayed, see above. Late records are emitted to ``LATE_LEFT`` and ``LATE_RIGHT``.
 
     Raises ``FlowDefinitionError`` for an empty interval.
@@ -278,9 +278,9 @@ class IntervalJoinOperator(JoinOperator):
         other: IntervalSide,
     ) -> None:
         """Join records that are on time in an inner join."""
-        # Hot path (benchmark `join`): as `_join`, without a call or an object for a record.
+        # Hot path (benchmark `join`): as `_join`, without a call and without an object for each record.
         into, from_left = self._into, mine is self._left
-        first, last, gone = mine.first, mine.last, mine.gone(self.watermark)
+        first, last, expired = mine.first, mine.last, mine.expired_until(self.watermark)
         held, partners, known = mine.held, other.held, self._known_keys
         values: list[Any] = []
         stamps: list[Timestamp] = []
@@ -290,25 +290,25 @@ class IntervalJoinOperator(JoinOperator):
         try:
             for key, at, value in zip(keys, times, batch.values, strict=True):
                 if key in partners:
-                    partner_times, matched = partners[key]
+                    partner_times, partner_values = partners[key]
                     index = bisect_left(partner_times, at + first)
                     stop = bisect_right(partner_times, at + last, index)
                     while index < stop:
-                        partner = matched[index]
+                        partner = partner_values[index]
                         result(into(value, partner) if from_left else into(partner, value))
                         partner_at = partner_times[index]
                         stamp(partner_at if partner_at > at else at)
                         index += 1
-                if at <= gone:
+                if at <= expired:
                     continue
                 if key not in held:
                     if key not in known:
                         self._check_keys(batch, keys)
-                    mine.add(key, at, value, matched=False, gone=gone)
+                    mine.add(key, at, value, matched=False, expired=expired)
                     continue
                 own_times, own = held[key]
-                if own_times[0] <= gone:
-                    index = bisect_right(own_times, gone)
+                if own_times[0] <= expired:
+                    index = bisect_right(own_times, expired)
                     del own_times[:index], own[:index]
                 if not own_times or own_times[-1] <= at:
                     own_times.append(at)
@@ -331,7 +331,7 @@ class IntervalJoinOperator(JoinOperator):
     ) -> None:
         """Join records one by one, of any kind of join."""
         self._check_keys(batch, keys)
-        own, ahead, gone = self.watermark, self._ahead, mine.gone(self.watermark)
+        own, ahead, expired = self.watermark, self._ahead, mine.expired_until(self.watermark)
         late: list[int] = []
         values: list[Any] = []
         stamps: list[Timestamp] = []
@@ -339,20 +339,22 @@ class IntervalJoinOperator(JoinOperator):
             if at <= ahead.of(key, own):
                 late.append(index)
                 continue
-            partner_times, matched = other.take_partners(key, at + mine.first, at + mine.last)
-            for partner_at, partner in zip(partner_times, matched, strict=True):
+            partner_times, partner_values = other.take_partners(
+                key, at + mine.first, at + mine.last
+            )
+            for partner_at, partner in zip(partner_times, partner_values, strict=True):
                 values.append(self._pair_of(mine, key, at, value, partner))
                 stamps.append(max(at, partner_at))
-            if at > gone:
-                mine.add(key, at, value, matched=bool(matched), gone=gone)
-            elif mine.outer and not matched:
+            if at > expired:
+                mine.add(key, at, value, matched=bool(partner_values), expired=expired)
+            elif mine.outer and not partner_values:
                 values.append(self._pair_of(mine, key, at, value, None))
                 stamps.append(at)
         self._emit_side(LATE_LEFT if mine is self._left else LATE_RIGHT, batch, late)
         self._emit(values, stamps)
 
     def _emit_unpaired(self, watermark: Timestamp) -> None:
-        """Emit the records that can find no partner, in time order."""
+        """Emit the records that can have no partner, in time order."""
         unpaired = [
             (one, side)
             for side in (self._left, self._right)
@@ -367,7 +369,7 @@ class IntervalJoinOperator(JoinOperator):
     def _pair_of(
         self, mine: IntervalSide, key: Hashable, at: Timestamp, value: object, partner: object
     ) -> Any:
-        """Return the result for a record of ``mine`` and its partner, or None in its place."""
+        """Return the result for a record of ``mine`` and its partner, which is None if there is none."""
         if mine is self._left:
             return self._join_pair(key, at, value, partner)
         return self._join_pair(key, at, partner, value)
@@ -384,11 +386,11 @@ class IntervalJoinOperator(JoinOperator):
     def _stored(
         self, side: IntervalSide, codec: Codec[Any], what: str, keys: set[Hashable] | None
     ) -> Iterator[KeyRow]:
-        """Yield the encoded records that may find a partner; others are dropped."""
-        gone = side.gone(self.watermark)
+        """Yield the encoded records that may still have partners, without expired ones."""
+        expired = side.expired_until(self.watermark)
         for key in side.held if keys is None else keys & side.held.keys():
             times, values = side.held[key]
-            start = bisect_right(times, gone)
+            start = bisect_right(times, expired)
             if start == len(times):
                 continue
             matched = [side.matched(key)[start:]] if side.outer else []
@@ -407,11 +409,11 @@ class IntervalJoinOperator(JoinOperator):
             raise self._cannot_read(key, what, exc) from exc
         if side.outer and not more:
             raise RestoreError(
-                f"step {self.name!r} stored its {what} records when it was a join that does not emit them without a "
-                f"partner, so which of them have found one is not known; keep its kind, or give the new join a new name"
+                f"step {self.name!r} stored its {what} records as a join that does not emit them without a partner, so "
+                f"the snapshot does not say which have had one; keep the kind of the join, or give it a new name"
             )
-        gone = side.gone(self.watermark)
+        expired = side.expired_until(self.watermark)
         matched = more[0] if side.outer else [False] * len(times)
         for at, value, paired in zip(times, values, matched, strict=True):
-            if at > gone:  # the row of a key without changes may have expired records
-                side.add(key, at, value, matched=paired, gone=gone)
+            if at > expired:  # the row of a key without changes may have expired records
+                side.add(key, at, value, matched=paired, expired=expired)

@@ -22,9 +22,10 @@ from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Timestamp
 from aflow.operators.changed_keys import ChangedKeys
 from aflow.operators.joins.columns import Columns
 
-#: Longest time (ms) for which versions that do not matter are kept without a tolerance; with one, this part of it.
-_STRETCH: Final = 1000
-_STRETCHES: Final = 8
+#: Time (ms) between two checks for versions that do not matter, without a tolerance.
+_CHECK_EVERY: Final = 1000
+#: Checks per length of the tolerance.
+_CHECKS_PER_TOLERANCE: Final = 8
 
 
 class Versions:
@@ -35,9 +36,9 @@ class Versions:
         self.watermark: Timestamp = MIN_TIMESTAMP
         #: Timestamps, ascending and distinct, and values by key; never empty.
         self._held: dict[Hashable, Columns] = {}
-        #: Keys with versions that will not matter at some time: with a tolerance all keys.
+        #: Keys to check for versions that do not matter any more: with a tolerance all keys.
         self.expiry: Final = Expiry(
-            _STRETCH if tolerance is None else max(1, tolerance // _STRETCHES)
+            _CHECK_EVERY if tolerance is None else max(1, tolerance // _CHECKS_PER_TOLERANCE)
         )
         #: Without a tolerance: the keys in ``expiry``, so that none is registered twice.
         self._registered: set[Hashable] = set()

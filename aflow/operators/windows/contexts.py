@@ -1,4 +1,4 @@
-"""Contexts of triggers, evictors and window functions, and the function of steps that have none."""
+"""Contexts of triggers, evictors and window functions, and the default window function."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ S = TypeVar("S")
 
 
 class WindowTriggerContext:
-    """A ``MergeContext`` and ``EvictorContext`` that is made once and set to each key and window in turn.
+    """A ``MergeContext`` and ``EvictorContext``: one object, set to one key and window after the other.
 
-    A timer at the clean-up time is the clean-up timer, which asks the trigger in any case: setting it changes nothing,
-    and it cannot be deleted. A timer after the end of time would never fire and is not set.
+    The trigger is called for the clean-up timer of the window in any case: setting a timer for the clean-up time has no
+    effect, and deleting it has none. A timer after the end of time would never fire and is not set.
     """
 
     __slots__ = ("_clock", "_clocked", "_event", "_former", "_lifetime", "_processing", "at")
 
     at: KeyWindow
-    """The key and window at hand."""
+    """The current key and window."""
 
     def __init__(
         self, lifetime: WindowLifetime, clock: Clock, timers: DomainTimers, *, clocked: bool = True
@@ -66,10 +66,10 @@ class WindowTriggerContext:
         if at == here.cleanup and self._lifetime.domain is TimeDomain.EVENT:
             return
         if here.cleanup is None and self._lifetime.watermark == MAX_TIMESTAMP:
-            # No later watermark would fire it. Set in a timer of this very watermark it would fire at once, and a
-            # trigger that sets timers for as long as its window exists would set them until the end of time.
+            # No later watermark would fire the timer. At this watermark it would fire at once: a trigger that sets
+            # the next timer in each timer would not terminate before the end of time.
             return
-        if _never(at):
+        if _is_beyond_time(at):
             return
         here.timers += self._event.set(at, here.window, here.key)
 
@@ -84,7 +84,7 @@ class WindowTriggerContext:
         here = self.at
         if at == here.cleanup and self._lifetime.domain is TimeDomain.PROCESSING:
             return
-        if not _never(at):
+        if not _is_beyond_time(at):
             here.timers += self._processing.set(at, here.window, here.key)
 
     def delete_processing_timer(self, at: Timestamp) -> None:
@@ -94,7 +94,7 @@ class WindowTriggerContext:
 
     def get(self, name: str, default: S) -> S:
         memory = self.at.memory
-        # A value has the type that the trigger itself put under this name.
+        # The trigger itself has put the value, so it has the type of the default.
         return default if memory is None else cast("S", memory.get(name, default))
 
     def put(self, name: str, value: object) -> None:
@@ -118,7 +118,7 @@ class WindowTriggerContext:
         ]
 
     def merging(self, former: Sequence[KeyWindow]) -> None:
-        """Let ``merged`` return the memory of these windows."""
+        """Set the windows whose memory ``merged`` returns."""
         self._former = [each.memory for each in former]
 
 
@@ -127,7 +127,7 @@ def window_text(window: TimeWindow) -> str:
     return f"window [{window.start}, {window.end})"
 
 
-def _never(at: Timestamp) -> bool:
+def _is_beyond_time(at: Timestamp) -> bool:
     if type(at) is not int:
         raise TypeError(f"a trigger sets its timers in epoch ms (an int), not to {shown(at)}")
     return at > MAX_TIMESTAMP
@@ -154,7 +154,7 @@ class AsWindowed(WindowFunction[Any, Any, Windowed[Any, Any]]):
 
 
 class WindowFunctionContext(Generic[K]):
-    """A ``WindowContext`` that is made once and set to each key and window in turn."""
+    """A ``WindowContext``: one object, set to one key and window after the other."""
 
     __slots__ = (
         "_at",
@@ -183,7 +183,7 @@ class WindowFunctionContext(Generic[K]):
         self._sides = sides
         self._backend = backend
         self._specs: Final = {spec: backend.cell(spec) for spec in specs}
-        #: None where windows merge.
+        #: None if windows merge.
         self._window_state = window_state
         #: None outside of the function's methods.
         self._at: KeyWindow | None = None
@@ -237,7 +237,7 @@ class WindowFunctionContext(Generic[K]):
         return self._cell(self._specs, spec)
 
     def window_state(self, spec: StateSpec[C]) -> C:
-        """Return the cell of ``spec`` for key and window. Raises as ``state`` does, and where windows merge."""
+        """Return the cell of ``spec`` for key and window. Raises as ``state`` does, and if windows merge."""
         if self._window_state is None:
             raise FlowDefinitionError(
                 f"step {self._name!r} has windows that merge, so a window has no state of its own; "

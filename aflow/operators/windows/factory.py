@@ -1,6 +1,6 @@
 """Creation of the operator of a window step, and the checks of its definition.
 
-Other operators than ``WindowOperator`` are faster and do less. They emit the same.
+``WindowOperator`` supports every definition. For some definitions there are faster operators with the same output.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ from aflow.operators.windows.sessions import SessionAggregateOperator
 from aflow.operators.windows.window_operator import WindowOperator
 from aflow.state.layouts import state_codec
 
-#: Classes whose methods are known. A subclass may do something else.
-_KNOWN: Final = frozenset({TumblingWindows, SlidingWindows, SessionWindows, EventTime})
+#: Classes that the faster operators replace by arithmetic. A subclass may override a method.
+_REPLACEABLE: Final = frozenset({TumblingWindows, SlidingWindows, SessionWindows, EventTime})
 
 
 def window_operator(logic: WindowLogic) -> Operator:
     """Return a new operator for ``logic``, which ``check_logic`` has checked."""
-    fast = _incremental(logic)
-    return WindowOperator(logic) if fast is None else fast
+    incremental = _incremental(logic)
+    return WindowOperator(logic) if incremental is None else incremental
 
 
 def is_incremental(logic: WindowLogic) -> bool:
@@ -52,7 +52,7 @@ def check_logic(logic: WindowLogic) -> None:
 
 
 def check_assigner(assigner: object) -> None:
-    """Raise ``FlowDefinitionError`` for an object that is no ``WindowAssigner`` or lacks a member of it."""
+    """Raise ``FlowDefinitionError`` for an object that lacks a member of ``WindowAssigner``."""
     if isinstance(assigner, type):
         raise FlowDefinitionError(
             f"windows must be an object, not a class; write {assigner.__name__}(…)"
@@ -89,11 +89,11 @@ def _incremental(logic: WindowLogic) -> Operator | None:
         or logic.evictor is not None
         or logic.function is not None
         or accumulation is None
-        or not {type(logic.assigner), type(logic.trigger)} <= _KNOWN
+        or not {type(logic.assigner), type(logic.trigger)} <= _REPLACEABLE
     ):
         return None
     lateness, key_type = logic.lateness, logic.key_type
-    # The records of several panes, merged, would not be in the order of arrival.
+    # Merging the records of several panes would lose their order of arrival.
     shared = logic.apply is None
     match logic.assigner:
         case SessionWindows(gap):

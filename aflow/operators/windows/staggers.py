@@ -1,11 +1,11 @@
 """Staggers of one window step in one subtask: the shift of the windows of each key.
 
 A subtask draws its stagger when it receives its first record, and stores it with the key groups that it owns. After a
-restore each key keeps its stagger, whatever the parallelism. So an open window is continued, never split in two. A
+restore each key keeps its stagger, whatever the parallelism. So an open window keeps its bounds. A
 subtask that owns key groups of several former subtasks has several staggers.
 
-Over history windows are aligned: there is neither a clock nor a load to spread. A live job that continues from the
-state of a backfill keeps them aligned.
+In a backfill windows are not shifted: there is no clock, and no load to spread. A live job that continues from the
+state of a backfill does not shift them either.
 """
 
 from __future__ import annotations
@@ -27,17 +27,17 @@ _STAGGERS: Final = "@staggers"
 
 
 class Staggers:
-    """The windows of each key of a subtask: ``windows``, shifted by a stagger."""
+    """Shifts ``windows`` by the stagger of each key of a subtask."""
 
     def __init__(self, windows: TumblingWindows, context: OperatorContext) -> None:
         self._windows = windows
         self._context = context
-        #: The stagger of all key groups but those in ``_others``; None until the first record or a restore.
+        #: The stagger of the key groups that are not in ``_others``; None until the first record or a restore.
         self._own: int | None = None
-        #: The staggers of key groups that were restored with a different one.
+        #: The staggers of restored key groups that differ from ``_own``.
         self._others: dict[int, int] = {}
-        #: Windows by their stagger.
-        self._staggered: dict[int, TumblingWindows] = {}
+        #: The shifted windows by stagger.
+        self._by_stagger: dict[int, TumblingWindows] = {}
 
     @property
     def mixed(self) -> bool:
@@ -52,15 +52,15 @@ class Staggers:
     def own(self) -> TumblingWindows:
         """Return the windows of all keys without a different stagger. The first call draws the stagger."""
         if self._own is None:
-            self._own = self._drawn()
-        return self._staggered_by(self._own)
+            self._own = self._draw()
+        return self._shifted_by(self._own)
 
     def of(self, key: Hashable) -> TumblingWindows:
         """Return the windows of ``key``."""
         if not self._others:
             return self.own()
-        by = self._others.get(key_group(key, self._context.key_group_count))
-        return self.own() if by is None else self._staggered_by(by)
+        stagger = self._others.get(key_group(key, self._context.key_group_count))
+        return self.own() if stagger is None else self._shifted_by(stagger)
 
     def stored(self) -> Mapping[str, tuple[bytes, ...]]:
         """Return the staggers as operator state."""
@@ -68,44 +68,46 @@ class Staggers:
             return {}
         groups = self._context.key_groups
         entries = [[self._own, groups.start, groups.stop]]
-        entries += [[by, group, group + 1] for group, by in self._others.items()]
+        entries += [[stagger, group, group + 1] for group, stagger in self._others.items()]
         return {_STAGGERS: tuple(map(PLAIN.encode, entries))}
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
         """Continue with the staggers of the key groups of this subtask. Raises ``RestoreError``."""
         entries = [self._decoded(data) for data in snapshot.operator.get(_STAGGERS, ())]
-        # A subtask stored its own stagger for its whole range, and exceptions group by group.
+        # An entry of one key group overrides that of the whole range: sort the longest range first.
         entries.sort(key=lambda entry: entry[1] - entry[2])
         known = {
-            group: by
-            for by, start, stop in entries
+            group: stagger
+            for stagger, start, stop in entries
             for group in range(start, stop)
             if group in self._context.key_groups
         }
         if known:
             ((self._own, _),) = Counter(known.values()).most_common(1)
-            self._others = {group: by for group, by in known.items() if by != self._own}
+            self._others = {
+                group: stagger for group, stagger in known.items() if stagger != self._own
+            }
 
-    def _drawn(self) -> int:
+    def _draw(self) -> int:
         context, windows = self._context, self._windows
         if not context.clocked:
             return 0
         return windows.stagger.shift(windows.size, context.clock.now(), context.random())
 
-    def _staggered_by(self, by: int) -> TumblingWindows:
-        windows = self._staggered.get(by)
+    def _shifted_by(self, stagger: int) -> TumblingWindows:
+        windows = self._by_stagger.get(stagger)
         if windows is None:
-            windows = self._staggered[by] = self._windows.shifted(by)
+            windows = self._by_stagger[stagger] = self._windows.shifted(stagger)
         return windows
 
     def _decoded(self, data: bytes) -> tuple[int, int, int]:
         try:
-            by, start, stop = cast("tuple[int, int, int]", PLAIN.decode(data))
+            stagger, start, stop = cast("tuple[int, int, int]", PLAIN.decode(data))
         except (CodecError, TypeError, ValueError) as exc:
             raise RestoreError(
                 f"step {self._context.name!r} cannot read the stagger of its windows: {exc}"
             ) from exc
-        return by, start, stop
+        return stagger, start, stop
 
 
 def stored_staggers(staggers: Staggers | None) -> Mapping[str, tuple[bytes, ...]]:

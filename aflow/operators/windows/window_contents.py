@@ -1,7 +1,8 @@
 """Contents of a key in a window, and how records become part of them.
 
 A window step uses one kind of ``WindowContents``: it folds records when they arrive, keeps them in a list, or keeps
-them with their timestamps for an evictor. The contents are opaque to other parts, and ``EMPTY`` without records.
+them with their timestamps for an evictor. Other parts do not interpret the contents; without records they are
+``EMPTY``.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class KeyWindow:
         self.firing = 0
         #: The trigger's memory; never an empty dict.
         self.memory: dict[str, object] | None = None
-        #: The number of the trigger's timers in both domains, without the clean-up timer.
+        #: The number of timers of the trigger in both time domains, without the clean-up timer.
         self.timers = 0
 
     @property
@@ -86,8 +87,8 @@ class WindowContents(Protocol):
         """Call ``on_contents`` with the value of the contents, unless they are empty, and return the remaining
         contents.
 
-        The callback may change and keep the value. ``last`` if the contents are dropped next, so that no copy is
-        needed.
+        The callback may change and keep the value. ``last`` is True if the contents are dropped next, so that no copy
+        is needed.
         """
         ...
 
@@ -101,17 +102,17 @@ class WindowContents(Protocol):
 
 
 def contents_for(logic: WindowLogic) -> WindowContents:
-    """Return the cheapest representation: only evictors need timestamps, and only they prevent folding."""
+    """Return the cheapest representation. Only an evictor needs timestamps, and only an evictor prevents folding."""
     layout = layout_of_records(logic.apply, logic.of)
     if logic.evictor is not None:
         merging = logic.assigner.merging
-        return Evicted(logic.evictor, logic.accumulation, layout, numbered=merging)
+        return EvictedContents(logic.evictor, logic.accumulation, layout, numbered=merging)
     if logic.accumulation is not None:
-        return Folded(logic.accumulation, logic.of)
-    return Arrived(layout) if logic.assigner.merging else Listed(layout)
+        return AccumulatorContents(logic.accumulation, logic.of)
+    return ArrivalContents(layout) if logic.assigner.merging else ListContents(layout)
 
 
-class Folded:
+class AccumulatorContents:
     """One accumulator."""
 
     kind: ClassVar[str] = "an accumulator"
@@ -129,7 +130,7 @@ class Folded:
         return self._accumulation.add(held, value)
 
     def merge(self, held: Any, other: Any) -> Any:
-        assert self._merge is not None  # check_logic asks for it where windows merge
+        assert self._merge is not None  # check_logic requires it where windows merge
         return self._merge(held, other)
 
     def fire(
@@ -154,7 +155,7 @@ class Folded:
         return self._codec.decode(data)
 
 
-class Listed:
+class ListContents:
     """A list of the records in the order of arrival, for windows that do not merge."""
 
     kind: ClassVar[str] = "records"
@@ -191,7 +192,7 @@ class Listed:
         return self._layout.decode(data)
 
 
-class Arrived:
+class ArrivalContents:
     """The records in the order of arrival, for windows that merge."""
 
     kind: ClassVar[str] = "records"
@@ -228,7 +229,7 @@ class Arrived:
 class NumberedElement(Element[Any]):
     """An element for an evictor, with the number by which merging windows keep the order of arrival."""
 
-    # No slots: a named tuple has none to add to.
+    # No slots: a subclass of tuple cannot have any.
 
     number: int
 
@@ -259,7 +260,7 @@ def _kept_elements(elements: Iterable[Element[Any]] | None, method: str) -> list
     return list(elements)
 
 
-class Evicted:
+class EvictedContents:
     """A list of the records with their timestamps, from which an evictor drops some at each firing."""
 
     kind: ClassVar[str] = "records with timestamps"

@@ -25,12 +25,12 @@ WINDOW_ROWS: Final = "@key windows"
 #: Operator state: the kinds of windows and contents.
 _KIND: Final = "@kind of windows"
 
-#: Other names with "@" beside the windows; the last one belongs to the backend.
-_KNOWN: Final = frozenset({WINDOW_ROWS, *TIMER_NAMES.values(), "@states"})
+#: Reserved names that ``restore`` accepts: windows, timers, and the states of the backend.
+_RESTORED: Final = frozenset({WINDOW_ROWS, *TIMER_NAMES.values(), "@states"})
 
 
 class WindowSnapshots:
-    """Encodes and restores windows and timers. Clean-up timers follow from the windows."""
+    """Encodes and restores windows and timers. Clean-up timers are not stored: they follow from the windows."""
 
     def __init__(
         self,
@@ -54,8 +54,9 @@ class WindowSnapshots:
         return {WINDOW_ROWS: list(self._entries(found))}
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
-        """Restore windows and timers. Raises ``RestoreError`` for rows of another kind of step, or bytes that are no
-        window.
+        """Restore windows and timers.
+
+        Raises ``RestoreError`` for rows of another kind of step, and for invalid bytes.
         """
         keyed = snapshot.keyed
         self._check_names(keyed)
@@ -85,10 +86,10 @@ class WindowSnapshots:
 
     def _restore_one(self, key: Hashable, data: bytes) -> None:
         try:
-            where, firing, memory, held = cast(
+            bounds, firing, memory, held = cast(
                 "tuple[list[int], int, dict[str, object] | None, bytes | None]", PLAIN.decode(data)
             )
-            one: KeyWindow = self._windows.restore(key, where)
+            one: KeyWindow = self._windows.restore(key, bounds)
             one.firing = firing
             one.memory = memory
             one.held = EMPTY if held is None else self._contents.decode(held)
@@ -106,7 +107,7 @@ class WindowSnapshots:
 
     def _check_names(self, keyed: Keyed) -> None:
         names = {name for names in self._key_codec.own(keyed) for name in names}
-        for name in sorted(names - _KNOWN):
+        for name in sorted(names - _RESTORED):
             if name.startswith(RESERVED) and not name.startswith((PREFIX, TOUCHED)):
                 raise RestoreError(
                     f"the snapshot of step {self._key_codec.operator!r} holds {name!r}, which this kind of window step "

@@ -272,7 +272,7 @@ def test_an_evictor_that_returns_new_elements_is_named() -> None:
     step = co_group(evictor=Inventor())
     left(step, 1)
 
-    with pytest.raises(OperatorError, match="Inventor returned an element that it was not given"):
+    with pytest.raises(OperatorError, match="Inventor returned an element that it did not get"):
         step.watermark(9)
 
 

@@ -455,7 +455,7 @@ def test_an_inner_join_cannot_become_an_outer_one() -> None:
     snapshot = before.snapshot()
     assert snapshot is not None
 
-    with pytest.raises(RestoreError, match=r"which of them have found one is not known"):
+    with pytest.raises(RestoreError, match=r"the snapshot does not say which have had one"):
         harness(kind=Join.LEFT).restore(snapshot)
 
 
