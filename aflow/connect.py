@@ -172,15 +172,15 @@ class Writer(ABC, Generic[T_contra]):
 
     With checkpoints, ``prepare`` is called at each barrier, between two writes, and ``commit`` when the checkpoint is
     complete. With the defaults, records are flushed before the checkpoint counts, so none is lost; records written
-    again after a restart are there twice unless they replace the former ones.
+    again after a restart are duplicates unless they replace the former ones.
     """
 
     @abstractmethod
     def write(self, batch: Batch[T_contra]) -> Awaitable[None] | None:
         """Write a batch, in order. Return None if it is written, or an awaitable that completes when it is.
 
-        May be a plain or an ``async def`` method. The next batch follows only then; until then there is backpressure.
-        Raises ``SinkError`` (at once or through the awaitable).
+        May be a plain or an ``async def`` method. The next batch is written after the awaitable has completed:
+        this wait is the backpressure of the sink. Raises ``SinkError`` (at once or through the awaitable).
         """
 
     async def flush(self) -> None:

@@ -55,7 +55,7 @@ def _parts(settings: CallSettings, using: Resource[Any] | None) -> Iterator[str]
     if settings.cache is not None:
         yield f"cache of {settings.cache.size}"
     yield from _on_error(settings.on_error)
-    if isinstance(using, Resource):  # the graph refuses all else
+    if isinstance(using, Resource):  # the graph rejects all other objects
         yield f"using {using.label!r}"
 
 

@@ -63,8 +63,8 @@ R = TypeVar("R")
 class KeyedStream(AsyncCallMethods[T], Generic[K, T]):
     """Records of type ``T``, partitioned by keys of type ``K``.
 
-    Its stateful steps must be named: the name identifies their state after a restart. They run in as many subtasks as
-    ``key_by`` or the job asks for; one subtask processes all records of a key, in order.
+    Its stateful steps must be named: the name identifies their state after a restart. Their parallelism is that of
+    ``key_by``, by default that of the job; one subtask processes all records of a key, in order.
     """
 
     _keyed = True
@@ -84,7 +84,7 @@ class KeyedStream(AsyncCallMethods[T], Generic[K, T]):
         """The stream as the input of a step."""
         return StepInput(self._graph, self._edge, True, self._key_type, self._parallelism)
 
-    # Type checkers find the mistake themselves, and must not accept every name.
+    # Not for type checkers: they report an unknown method, and this definition would accept every name.
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:
@@ -271,7 +271,7 @@ class KeyedStream(AsyncCallMethods[T], Generic[K, T]):
         of: type[T] | None = None,
         other_of: type[R] | None = None,
     ) -> AsOfJoinedStreams[T, R]:
-        """Join each record with the newest of ``other`` that has its key and is not later.
+        """Join each record with the newest record of ``other`` with its key and at most its timestamp.
 
         The partner is the version that was valid at the record's time. ``.inner(into, name=…)`` or ``.left(…)`` of the
         result adds the step. Event time decides, not arrival: a record is buffered until the watermark of both streams
@@ -292,12 +292,12 @@ class KeyedStream(AsyncCallMethods[T], Generic[K, T]):
         of: type[T] | None = None,
         other_of: type[R] | None = None,
     ) -> JoinedStreams[T, R]:
-        """Join each record with all of ``other`` that have its key and are in the same window.
+        """Join each record with all records of ``other`` with its key in the same window.
 
         ``.inner(into, name=…)``, ``.left(…)``, ``.right(…)`` or ``.full(…)`` of the result adds the step. When the
         window fires, its pairs are emitted with the last timestamp of the window; outer joins also emit the records of
-        windows that only one stream has records of. A window that fires again, for a late record, emits all of its
-        pairs again.
+        windows in which the other stream has none. A window that fires again, for a late record, emits all of its pairs
+        again.
         """
         pair = KeyedPair.of(self, other, "window_join")
         return JoinedStreams(window_join(pair, windows, trigger, lateness, types=(of, other_of)))

@@ -24,7 +24,7 @@ class StepInput:
 
 
 def step_input_of(stream: object, what: str, *, keyed: bool) -> StepInput:
-    """Return the input for ``stream``. Raises ``FlowDefinitionError`` unless it is keyed as asked."""
+    """Return the input for ``stream``. Raises ``FlowDefinitionError`` unless it has keys as required."""
     found = getattr(stream, "step_input", None)
     if isinstance(found, StepInput) and found.keyed is keyed:
         return found

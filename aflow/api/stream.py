@@ -63,7 +63,7 @@ class Stream(AsyncCallMethods[T]):
         """The stream as the input of a step."""
         return StepInput(self._graph, self._edge)
 
-    # Type checkers find the mistake themselves, and must not accept every name.
+    # Not for type checkers: they report an unknown method, and this definition would accept every name.
     if not TYPE_CHECKING:
 
         def __getattr__(self, name: str) -> Any:

@@ -104,13 +104,13 @@ class Sliding:
 
 @dataclass(frozen=True, slots=True)
 class Session:
-    """Windows of activity: records of a key at most ``gap`` apart are in one, which ends ``gap`` after its last record.
+    """Sessions: windows of records of a key that are at most ``gap`` apart.
 
-    A session is from the timestamp of its first record to ``gap`` after that of its last. A record exactly ``gap``
-    after the last belongs to it, unless the session has fired already. It fires when the watermark is 1 ms before its
-    end, when a record at its end is not late yet. With a ``max_delay`` in ``event_time`` that exceeds the disorder of
-    the records by at least 1 ms this cannot happen. Otherwise such a record may start another session, or not,
-    depending on its batch.
+    A session starts at the timestamp of its first record and ends ``gap`` after that of its last record. It fires when
+    the watermark is 1 ms before its end. A record exactly ``gap`` after the last one belongs to the session. If the
+    session has fired and ``lateness`` is 0, it starts another one, although it is not late: which of the two happens
+    can depend on the batches. If ``max_delay`` of ``event_time`` exceeds the disorder of the records by at least 1 ms,
+    the record always belongs to the session.
     """
 
     gap: timedelta

@@ -134,7 +134,7 @@ class FlowGraph:
         return name
 
     def _generate_name(self, what: str) -> str:
-        """Generate a name such as ``map #1``: users are more likely to name a step ``map-1``."""
+        """Generate a name such as ``map #1``; the ``#`` makes a collision with a name of the user unlikely."""
         number = 1 + sum(1 for node in self.nodes if node.what == what)
         while f"{what} #{number}" in self._names:
             number += 1

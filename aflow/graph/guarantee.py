@@ -72,14 +72,14 @@ _LOST = {
     RecoveryMode.EXACTLY_ONCE: "every record that was read since the last checkpoint",
 }
 
-_TWICE = "records since the last checkpoint are written again, and are there twice"
-_REPLACED = "records since the last checkpoint are written again, and replace those that are there"
+_DUPLICATED = "records since the last checkpoint are written again, as duplicates"
+_REPLACED = "records since the last checkpoint are written again, and replace the former ones"
 
 _REPLAYED = {
     RecoveryMode.NO_CHECKPOINTS: {
         Delivery.AT_LEAST_ONCE: (
             Guarantee.AT_LEAST_ONCE,
-            "the next run writes everything again, so records written before the crash are there twice",
+            "the next run writes everything again, so records written before the crash are duplicated",
         ),
         Delivery.IDEMPOTENT: (
             Guarantee.EFFECTIVELY_ONCE,
@@ -87,11 +87,11 @@ _REPLAYED = {
         ),
         Delivery.TRANSACTIONAL: (
             Guarantee.AT_LEAST_ONCE,
-            "without checkpoints the sink does not know which records are committed, so some may be there twice",
+            "without checkpoints the sink does not know which records are committed, so some may be duplicated",
         ),
     },
     RecoveryMode.AT_LEAST_ONCE: {
-        Delivery.AT_LEAST_ONCE: (Guarantee.AT_LEAST_ONCE, _TWICE),
+        Delivery.AT_LEAST_ONCE: (Guarantee.AT_LEAST_ONCE, _DUPLICATED),
         Delivery.IDEMPOTENT: (
             Guarantee.AT_LEAST_ONCE,
             "checkpoints at least once may count records twice, and results with them",
@@ -102,7 +102,7 @@ _REPLAYED = {
         ),
     },
     RecoveryMode.EXACTLY_ONCE: {
-        Delivery.AT_LEAST_ONCE: (Guarantee.AT_LEAST_ONCE, _TWICE),
+        Delivery.AT_LEAST_ONCE: (Guarantee.AT_LEAST_ONCE, _DUPLICATED),
         Delivery.IDEMPOTENT: (Guarantee.EFFECTIVELY_ONCE, _REPLACED),
         Delivery.TRANSACTIONAL: (
             Guarantee.EXACTLY_ONCE,

@@ -1,7 +1,7 @@
 """Watermarks that triggers downstream need between the records of a batch.
 
 A watermark is emitted after a batch unless a record of the batch is late for it. A trigger that fires at multiples of a
-period would then see more records in its window the larger batches are. So the steps where event time begins have the
+period would then find more records in its window if batches are larger. So the steps where event time begins have the
 periods of all downstream triggers, and emit a watermark at each multiple.
 """
 

@@ -31,7 +31,7 @@ class OperatorHarness(StepHarness[Operator, U], Generic[T, U]):
 
     ``OperatorHarness.of(function)`` is for process functions; ``factory`` makes any other operator. ``key`` returns the
     key of a value, for keyed steps. The clock starts at ``start``. With a ``parallelism`` above 1 the step is subtask
-    ``subtask`` of as many, owns its share of the ``key_groups``, and refuses keys of the others. Errors of the step are
+    ``subtask`` of as many, owns its share of the ``key_groups``, and rejects keys of the others. Errors of the step are
     raised by the call.
     """
 

@@ -63,7 +63,7 @@ class StepHarness(Generic[O, U]):
     """Drive one step with results ``U`` in one subtask; the subclasses define its inputs.
 
     ``factory`` makes the operator. The clock starts at ``start``. With a ``parallelism`` above 1 the step is subtask
-    ``subtask`` of as many, owns its share of the ``key_groups``, and refuses keys of the others. Errors of the step are
+    ``subtask`` of as many, owns its share of the ``key_groups``, and rejects keys of the others. Errors of the step are
     raised by the call.
     """
 

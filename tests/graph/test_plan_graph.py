@@ -53,10 +53,10 @@ def test_text_shows_tasks_as_trees_with_their_exchanges_key_groups_and_guarantee
           └─ out  sink CollectSink · delivers at least once
 
         end-to-end guarantee with checkpoints: at least once
-          bad orders, out: at least once; records since the last checkpoint are written again, and are there twice
+          bad orders, out: at least once; records since the last checkpoint are written again, as duplicates
         end-to-end guarantee without checkpoints: at least once
           bad orders, out: at least once; the next run writes everything again, so records written before the crash \
-are there twice
+are duplicated
         """)
 
 

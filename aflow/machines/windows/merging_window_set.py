@@ -127,7 +127,7 @@ class MergingWindowSet:
             return AddedWindow(merged.window, None)
         return AddedWindow(merged.window, Merge(merged.window, former[0], sources, former[1:]))
 
-    # Windows that merge if they touch are never refused; custom assigners may merge in other ways.
+    # Windows that merge if they touch are never rejected; custom assigners may merge in other ways.
 
     def _check_merged(
         self, merged: Merged, sources: Sequence[TimeWindow], added: TimeWindow

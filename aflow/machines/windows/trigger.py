@@ -117,10 +117,10 @@ class Trigger(ABC, Generic[T_contra]):
 
     @property
     def periods(self) -> tuple[int, ...]:
-        """Return periods in ms: watermarks stop at each multiple of each of them, so that batches make no difference.
+        """Return periods (ms): a watermark is emitted at each multiple of each period, whatever the batches.
 
-        A watermark is emitted after a batch. Otherwise a trigger that fires at multiples of a period would find more
-        records in a window the larger the batches are.
+        Without periods a watermark is only emitted after a batch. A trigger that fires at multiples of a period would
+        then find more records in a window if batches are larger.
         """
         return ()
 

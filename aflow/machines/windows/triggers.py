@@ -354,7 +354,7 @@ class Delta(Trigger[T], Generic[T]):
     """Fire when a record differs from the last one that fired: ``delta(last, value) > threshold``.
 
     Until the first firing the window's first record takes its place. The record is stored unchanged, so snapshots need
-    it to be a plain Python value. Windows that merge are refused: their last records could not be merged.
+    it to be a plain Python value. Windows that merge are rejected: their last records could not be merged.
     """
 
     threshold: float
