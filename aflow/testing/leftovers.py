@@ -1,6 +1,6 @@
 """Checks for tasks, threads and open files that a block of code does not end or close.
 
-``nothing_left_behind`` compares all tasks of the event loop. ``nothing_left_by`` compares only tasks that its block has
+``no_leftovers`` compares all tasks of the event loop. ``no_leftovers_of_block`` compares only tasks that its block has
 created, directly or indirectly: a test server on the same loop may create tasks meanwhile. It identifies them by a
 context variable, which each task inherits from the code that creates it.
 """
@@ -26,12 +26,12 @@ _POOLS: Final = ("AnyIO worker thread", "asyncio_", "ThreadPoolExecutor")
 #: The grace period in real seconds for a thread to end, and for another thread to close a file.
 _GRACE: Final = 1.0
 
-#: The tasks created in the block of ``nothing_left_by`` to which the current code belongs.
+#: The tasks created in the block of ``no_leftovers_of_block`` to which the current code belongs.
 _CREATED: Final = ContextVar[list[asyncio.Task[Any]]]("_CREATED")
 
 
 @contextmanager
-def nothing_left_behind(what: str) -> Generator[None]:
+def no_leftovers(what: str) -> Generator[None]:
     """Raise ``AssertionError`` if tasks, threads or open files exist after the block that did not exist before."""
     tasks, threads, files = asyncio.all_tasks(), set(threading.enumerate()), _open_files()
     yield
@@ -39,7 +39,7 @@ def nothing_left_behind(what: str) -> Generator[None]:
 
 
 @asynccontextmanager
-async def nothing_left_by(what: str) -> AsyncGenerator[None]:
+async def no_leftovers_of_block(what: str) -> AsyncGenerator[None]:
     """Raise ``AssertionError`` if tasks of the block, or new threads or open files, exist after it.
 
     Tasks that other code of the loop creates meanwhile do not count. Files of other code count only if they are open

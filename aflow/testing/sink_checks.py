@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from aflow.connect import Delivery, Sink
 from aflow.errors import FlowDefinitionError, shown
-from aflow.testing.leftovers import nothing_left_by
+from aflow.testing.leftovers import no_leftovers_of_block
 from aflow.testing.sink_checkpoint_checks import SinkCheckpointCheck
 from aflow.testing.sink_probe import SinkProbe, Visible
 from aflow.testing.time_limit import PATIENCE
@@ -52,7 +52,7 @@ async def check_sink(
         *check.scenarios(),
         *SinkCheckpointCheck(probe, list(records)).scenarios(),
     ):
-        async with nothing_left_by(probe.name):
+        async with no_leftovers_of_block(probe.name):
             await scenario()
 
 

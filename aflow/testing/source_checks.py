@@ -14,7 +14,7 @@ from aflow.connect import Chunk, Position, Reader, Source
 from aflow.errors import FlowDefinitionError, shown
 from aflow.model.codecs import PLAIN, CodecError
 from aflow.model.time import Timestamp
-from aflow.testing.leftovers import nothing_left_by
+from aflow.testing.leftovers import no_leftovers_of_block
 from aflow.testing.time_limit import PATIENCE, in_time
 
 T = TypeVar("T")
@@ -213,17 +213,17 @@ class _SourceCheck(Generic[T]):
     async def closing(self) -> None:
         for when, reads in (("before the first read", 0), ("after a read", 1)):
             async with (
-                nothing_left_by(f"{self._name}: a reader closed {when}"),
+                no_leftovers_of_block(f"{self._name}: a reader closed {when}"),
                 self._first() as (source, split, reader),
             ):
                 for _ in range(reads):
                     await self._read(source, split, reader, 1)
         async with (
-            nothing_left_by(f"{self._name}: a reader closed after a read was cancelled"),
+            no_leftovers_of_block(f"{self._name}: a reader closed after a read was cancelled"),
             self._first() as (source, split, reader),
         ):
             await self._cancelled_read(source, split, reader)
-        async with nothing_left_by(f"{self._name}: a reader closed at the end"):
+        async with no_leftovers_of_block(f"{self._name}: a reader closed at the end"):
             source = self._make()
             for split in await self._ids(source):
                 await self._pieces(source, split, None, 1024)

@@ -16,7 +16,7 @@ from aflow.runtime.checkpoints.directory.reader import read_checkpoint
 from aflow.runtime.checkpoints.storage import CheckpointStorage, Restored
 from aflow.state.manifest import FileRef, Link, Manifest, StepState, SubtaskState
 from aflow.state.snapshot import OperatorSnapshot
-from aflow.testing.leftovers import nothing_left_by
+from aflow.testing.leftovers import no_leftovers_of_block
 from aflow.testing.time_limit import PATIENCE, in_time
 
 R = TypeVar("R")
@@ -48,7 +48,7 @@ async def check_storage(make_storage: MakeStorage, *, patience: timedelta = PATI
         check.empty()
     )  # before leftovers count: a library may open something at its first use and keep it
     for scenario in check.scenarios():
-        async with nothing_left_by(check.name):
+        async with no_leftovers_of_block(check.name):
             await scenario()
 
 

@@ -17,7 +17,7 @@ from aflow.backfill.fragment_run import FragmentResult, Partition, run_fragment
 from aflow.backfill.fragments import Fragment
 from aflow.backfill.portable_fragment import portable_copy
 from aflow.testing import VirtualClock
-from aflow.testing.leftovers import nothing_left_behind
+from aflow.testing.leftovers import no_leftovers
 from aflow.testing.virtual_time import VirtualTimeLoop
 from tests.backfill.items import Item, Items, at_of
 
@@ -126,7 +126,7 @@ def leaving_nothing(main: Callable[[], Coroutine[Any, Any, T]]) -> T:
 
     async def watched() -> T:
         async with AsyncExitStack() as stack:
-            stack.enter_context(nothing_left_behind("the fragment"))
+            stack.enter_context(no_leftovers("the fragment"))
             stack.push_async_callback(asyncio.sleep, 0)
             stack.callback(partial(_check_alarms, asyncio.get_running_loop()))
             return await main()

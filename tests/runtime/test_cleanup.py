@@ -9,7 +9,7 @@ import pytest
 
 import aflow as af
 from aflow.testing import Pause, VirtualClock, run_flow
-from aflow.testing.leftovers import nothing_left_behind
+from aflow.testing.leftovers import no_leftovers
 from aflow.testing.virtual_time import settle, virtual_time
 from tests.runtime.ledger import Broken, Ledger, failing
 
@@ -51,7 +51,7 @@ async def test_a_failure_anywhere_closes_everything_once_and_reaches_the_host(
     ledger = Ledger(failing(place))
     flow = two_branches(ledger)
 
-    with nothing_left_behind("the job"), pytest.raises((af.AflowError, Broken)) as caught:
+    with no_leftovers("the job"), pytest.raises((af.AflowError, Broken)) as caught:
         await flow.run(options=af.Options(clock=VirtualClock()))
 
     assert place in str(caught.value)
@@ -84,7 +84,7 @@ def test_a_cancelled_run_closes_everything_however_early(steps: int, seed: int |
 
     @virtual_time(seed=seed)
     async def cancel_after_some_steps() -> None:
-        with nothing_left_behind("the job"):
+        with no_leftovers("the job"):
             running = asyncio.ensure_future(
                 two_branches(ledger).run(options=af.Options(clock=VirtualClock()))
             )
@@ -123,7 +123,7 @@ async def test_cancelling_a_job_takes_no_time_and_raises_nothing() -> None:
     loop = asyncio.get_running_loop()
     ledger = Ledger()
 
-    with nothing_left_behind("the job"):
+    with no_leftovers("the job"):
         async with two_branches(ledger).start(options=af.Options(clock=VirtualClock())) as job:
             await asyncio.sleep(65)
             await job.cancel()
@@ -143,7 +143,7 @@ async def test_an_exception_in_the_block_ends_the_job_at_once_and_is_not_replace
             await asyncio.sleep(5)
             raise KeyError("the host's own")
 
-    with nothing_left_behind("the job"), pytest.raises(KeyError, match="the host's own"):
+    with no_leftovers("the job"), pytest.raises(KeyError, match="the host's own"):
         await host()
 
     assert loop.time() == 5.0

@@ -20,7 +20,7 @@ from aflow.testing import (
     VirtualClock,
     run_flow,
 )
-from aflow.testing.leftovers import nothing_left_behind
+from aflow.testing.leftovers import no_leftovers
 from aflow.testing.virtual_time import virtual_time
 from tests.runtime.calls.questions import HOUR, ORDERS, SECOND, Service, ask, asked
 from tests.runtime.checkpoints.ledger_sink import LedgerSink
@@ -77,7 +77,7 @@ async def test_stopping_waits_for_the_calls_of_all_that_was_read(order: str, dra
     service = Service(lambda number: 100.0)
     flow, sink = asked(ScriptedSource[int](1, 2, 3, FOREVER, 4), service, order)
 
-    with nothing_left_behind("the job"):
+    with no_leftovers("the job"):
         async with FlowDriver(flow) as driver:
             await driver.advance(10 * SECOND)
             await driver.job.stop(drain=drain)
@@ -108,7 +108,7 @@ async def test_cancelling_waits_for_no_call_and_leaves_none_behind() -> None:
     service = Service(lambda number: 100.0)
     flow, sink = asked(range(5), service)
 
-    with nothing_left_behind("the job"):
+    with no_leftovers("the job"):
         async with FlowDriver(flow) as driver:
             await driver.advance(10 * SECOND)
             await driver.job.cancel()
@@ -127,7 +127,7 @@ def test_a_run_that_is_cancelled_however_early_leaves_no_call_behind(
 
     @virtual_time(seed=seed)
     async def cancel_after_some_steps() -> None:
-        with nothing_left_behind("the job"):
+        with no_leftovers("the job"):
             running = asyncio.ensure_future(flow.run(options=af.Options(clock=VirtualClock())))
             for _ in range(steps):
                 await asyncio.sleep(0)
@@ -149,7 +149,7 @@ async def test_a_failure_in_another_task_ends_all_calls() -> None:
     flow.source(other, name="other").to(CollectSink[int]())
 
     with (
-        nothing_left_behind("the job"),
+        no_leftovers("the job"),
         pytest.raises(af.errors.SourceError, match="a crash of the script"),
     ):
         await flow.run(options=af.Options(clock=VirtualClock()))
@@ -176,7 +176,7 @@ async def test_a_call_that_fails_ends_the_job_and_all_other_calls() -> None:
     flow.source(range(6)).map_async(third_fails, name="third", ordered=False).to(sink)
 
     with (
-        nothing_left_behind("the job"),
+        no_leftovers("the job"),
         pytest.raises(af.OperatorError, match="step 'third' failed on record 3: ValueError: three"),
     ):
         await flow.run(options=af.Options(clock=VirtualClock()))
@@ -446,7 +446,7 @@ async def test_a_call_that_swallows_the_word_and_returns_at_once_is_waited_for_a
 ):
     flow, sink = stubborn_flow(12.0, 1, FOREVER)
 
-    with nothing_left_behind("the job"):
+    with no_leftovers("the job"):
         async with FlowDriver(flow) as driver:
             await driver.advance(10 * SECOND)
             await driver.job.cancel()

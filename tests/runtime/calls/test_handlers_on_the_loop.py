@@ -13,7 +13,7 @@ import pytest
 import aflow as af
 from aflow.operators.calls.async_process import FiredTimer
 from aflow.testing import At, CollectSink, FlowDriver, Pause, ScriptedSource, run_flow
-from aflow.testing.leftovers import nothing_left_behind
+from aflow.testing.leftovers import no_leftovers
 from aflow.testing.virtual_time import virtual_time
 from tests.runtime.checkpoints.ledger_sink import LedgerSink
 
@@ -444,7 +444,7 @@ def test_handlers_heed_limits_and_lose_nothing(limit: str, parallelism: int) -> 
 
 @virtual_time
 async def test_a_cancelled_job_leaves_no_handler_behind() -> None:
-    with nothing_left_behind("a job with handlers"):
+    with no_leftovers("a job with handlers"):
         flow, _ = handled(timed(50), Totals(slow=100.0))
         async with FlowDriver(flow) as driver:
             await driver.advance(millis(1))

@@ -11,7 +11,7 @@ import pytest
 
 import aflow as af
 from aflow.testing import CollectSink, Crash, Pause, ScriptedSource, VirtualClock, run_flow
-from aflow.testing.leftovers import nothing_left_behind
+from aflow.testing.leftovers import no_leftovers
 from aflow.testing.virtual_time import NothingCanHappen, run, virtual_time
 from tests.runtime.calls.limited_service import SECOND, NotedService, check_rate
 
@@ -172,7 +172,7 @@ def test_a_job_that_ends_while_calls_wait_leaves_no_timer_behind(options: dict[s
     flow, _ = limited(range(100), service, on_error=af.calls.Drop(), **options)
 
     async def main() -> None:
-        with nothing_left_behind("the job"):
+        with no_leftovers("the job"):
             await waiting(flow, 10)
         await asyncio.Event().wait()
 

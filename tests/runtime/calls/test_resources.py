@@ -17,7 +17,7 @@ from aflow.model.resource import Resource
 from aflow.runtime.calls.reports import CallAbandoned
 from aflow.runtime.recovery import JobEvent
 from aflow.testing import CollectSink, Crash, Pause, ScriptedSource, VirtualClock, run_flow
-from aflow.testing.leftovers import nothing_left_behind
+from aflow.testing.leftovers import no_leftovers
 from aflow.testing.virtual_time import virtual_time
 from tests.runtime.ledger import Broken, failing
 
@@ -238,7 +238,7 @@ async def test_it_is_closed_behind_calls_that_take_their_time_to_be_cancelled() 
         )
     )
 
-    with nothing_left_behind("the job"):
+    with no_leftovers("the job"):
         async with flow.start(options=af.Options(clock=VirtualClock())) as job:
             await asyncio.sleep(10)
             await job.cancel()
@@ -253,7 +253,7 @@ def test_a_cancelled_run_closes_what_was_opened_however_early(steps: int, seed: 
 
     @virtual_time(seed=seed)
     async def cancel_after_some_steps() -> None:
-        with nothing_left_behind("the job"):
+        with no_leftovers("the job"):
             running = asyncio.ensure_future(
                 two_steps(story, 1, HOUR).run(options=af.Options(clock=VirtualClock()))
             )
@@ -359,7 +359,7 @@ async def test_one_whose_background_task_fails_fails_the_job() -> None:
     loop = asyncio.get_running_loop()
 
     with (
-        nothing_left_behind("the job"),
+        no_leftovers("the job"),
         pytest.raises(
             af.OperatorError, match="'score' lost its resource 'http' while it was in use: Broken"
         ) as caught,

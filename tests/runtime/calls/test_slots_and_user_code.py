@@ -12,7 +12,7 @@ import pytest
 
 import aflow as af
 from aflow.testing import CollectSink, VirtualClock, run_flow
-from aflow.testing.leftovers import nothing_left_behind
+from aflow.testing.leftovers import no_leftovers
 from aflow.testing.virtual_time import virtual_time
 
 
@@ -365,7 +365,7 @@ async def test_a_system_exit_fails_the_job_and_does_not_end_the_program(
 ) -> None:
     flow, _ = calling(fn, range(3), **options)
 
-    with nothing_left_behind("the job"), pytest.raises(af.OperatorError, match="SystemExit"):
+    with no_leftovers("the job"), pytest.raises(af.OperatorError, match="SystemExit"):
         await flow.run(options=af.Options(clock=VirtualClock()))
 
 

@@ -26,7 +26,7 @@ from aflow.runtime.job import Job
 from aflow.runtime.metrics import BlockedMetrics
 from aflow.runtime.recovery import JobEvent
 from aflow.testing import CollectSink, VirtualClock
-from aflow.testing.leftovers import nothing_left_behind
+from aflow.testing.leftovers import no_leftovers
 from aflow.testing.virtual_time import virtual_time
 
 LIMIT = timedelta(milliseconds=10)
@@ -351,7 +351,7 @@ def test_there_is_one_thread_while_the_job_runs_and_none_behind_it(
         return value
 
     async def main() -> None:
-        with nothing_left_behind("the job"):
+        with no_leftovers("the job"):
             await running(calling(nothing), limit, beside=look)
         assert watchdogs() == []
 

@@ -13,7 +13,7 @@ import aflow as af
 from aflow.connect import Committable, Source
 from aflow.runtime.checkpoints.directory.storage import DirectoryStorage
 from aflow.testing import Crash, Pause, ScriptedSource, VirtualClock
-from aflow.testing.leftovers import nothing_left_behind
+from aflow.testing.leftovers import no_leftovers
 from aflow.testing.virtual_time import settle, virtual_time
 from tests.runtime.checkpoints.ledger_sink import LedgerSink
 
@@ -63,7 +63,7 @@ class SlowToRecover(LedgerSink[int]):
 async def test_cancelling_during_a_backoff_ends_the_job_at_once(tmp_path: Path) -> None:
     loop, source = asyncio.get_running_loop(), ScriptedSource[int](1, Crash(), HOUR)
 
-    with nothing_left_behind("the job"):
+    with no_leftovers("the job"):
         async with summing(source, LedgerSink()).start(
             options=virtual(),
             checkpointing=every_second(tmp_path),
@@ -92,7 +92,7 @@ async def test_an_exception_in_the_block_during_a_backoff_ends_the_job_at_once(
             await asyncio.sleep(10)
             raise KeyError("the host's own")
 
-    with nothing_left_behind("the job"), pytest.raises(KeyError, match="the host's own"):
+    with no_leftovers("the job"), pytest.raises(KeyError, match="the host's own"):
         await host()
 
     assert loop.time() == 10.0
@@ -103,7 +103,7 @@ async def test_a_host_that_is_cancelled_during_a_backoff_does_not_wait(tmp_path:
     loop, source = asyncio.get_running_loop(), ScriptedSource[int](1, Crash(), HOUR)
     flow = summing(source, LedgerSink())
 
-    with nothing_left_behind("the job"), pytest.raises(TimeoutError):
+    with no_leftovers("the job"), pytest.raises(TimeoutError):
         async with asyncio.timeout(10):
             await flow.run(
                 options=virtual(),
@@ -125,7 +125,7 @@ async def test_a_host_that_is_cancelled_while_the_job_does_not_even_start_does_n
         async def recover(self, name: str, committables: Sequence[Committable]) -> None:
             raise ConnectionError("not there yet")
 
-    with nothing_left_behind("the job"), pytest.raises(TimeoutError):
+    with no_leftovers("the job"), pytest.raises(TimeoutError):
         async with asyncio.timeout(10):
             await summing(ScriptedSource(1), Closed()).run(
                 options=virtual(),
@@ -143,7 +143,7 @@ async def test_stopping_during_a_backoff_does_not_wait_for_its_end_and_raises_th
 ) -> None:
     loop, source = asyncio.get_running_loop(), ScriptedSource[int](1, Crash(), HOUR)
 
-    with nothing_left_behind("the job"):
+    with no_leftovers("the job"):
         async with summing(source, LedgerSink()).start(
             options=virtual(),
             checkpointing=every_second(tmp_path),
@@ -161,7 +161,7 @@ async def test_stopping_during_a_backoff_does_not_wait_for_its_end_and_raises_th
 async def test_cancelling_while_a_sink_recovers_ends_the_job_at_once(tmp_path: Path) -> None:
     loop, source = asyncio.get_running_loop(), ScriptedSource[int](1, Crash(), HOUR)
 
-    with nothing_left_behind("the job"):
+    with no_leftovers("the job"):
         async with summing(source, SlowToRecover()).start(
             options=virtual(),
             checkpointing=every_second(tmp_path),
@@ -250,7 +250,7 @@ async def test_a_request_during_a_backoff_is_refused(tmp_path: Path) -> None:
 async def test_a_host_that_stops_waiting_for_a_savepoint_does_no_harm(tmp_path: Path) -> None:
     sink, source = LedgerSink[int](delay=3), ScriptedSource[int](1, HOUR)
 
-    with nothing_left_behind("the job"):
+    with no_leftovers("the job"):
         async with summing(source, sink).start(
             options=virtual(), checkpointing=on_request(tmp_path / "s")
         ) as job:
@@ -270,7 +270,7 @@ async def test_a_host_that_stops_waiting_for_a_savepoint_does_no_harm(tmp_path: 
 async def test_a_savepoint_under_way_when_the_job_is_cancelled_is_refused(tmp_path: Path) -> None:
     sink, source = LedgerSink[int](delay=60), ScriptedSource[int](1, HOUR)
 
-    with nothing_left_behind("the job"):
+    with no_leftovers("the job"):
         async with summing(source, sink).start(
             options=virtual(), checkpointing=on_request(tmp_path / "s")
         ) as job:
@@ -288,7 +288,7 @@ async def test_a_savepoint_under_way_when_the_job_is_cancelled_is_refused(tmp_pa
 async def test_a_savepoint_under_way_when_the_job_fails_is_refused(tmp_path: Path) -> None:
     sink, source = LedgerSink[int](delay=60), ScriptedSource[int](1, Pause(SECOND * 3), Crash())
 
-    with nothing_left_behind("the job"):
+    with no_leftovers("the job"):
         async with summing(source, sink).start(
             options=virtual(), checkpointing=on_request(tmp_path / "s")
         ) as job:
@@ -364,7 +364,7 @@ async def test_stop_with_a_savepoint_that_cannot_be_written_fails_the_job_and_sa
     )  # a name that is too long, which fails when the folder is created
     sink, source = LedgerSink[int](), ScriptedSource[int](1, HOUR)
 
-    with nothing_left_behind("the job"):
+    with no_leftovers("the job"):
         async with summing(source, sink).start(
             options=virtual(), checkpointing=on_request(tmp_path / "s")
         ) as job:
@@ -388,7 +388,7 @@ async def test_a_callback_in_the_pipeline_can_stop_a_job_with_checkpoints(tmp_pa
 
     numbers.to(af.CallbackSink(stop), name="stop")
 
-    with nothing_left_behind("the job"):
+    with no_leftovers("the job"):
         async with flow.start(options=virtual(), checkpointing=every_second(tmp_path)) as job:
             await job.wait()
 
@@ -423,7 +423,7 @@ async def test_a_second_failure_during_the_restart_counts_and_the_job_is_started
 async def test_a_foreign_cancellation_of_a_subtask_fails_the_job(tmp_path: Path) -> None:
     flow = summing(ScriptedSource[int](1, HOUR), LedgerSink())
 
-    with nothing_left_behind("the job"):
+    with no_leftovers("the job"):
         async with flow.start(options=virtual(), checkpointing=every_second(tmp_path)) as job:
             await asyncio.sleep(5)
             names = {task.get_name(): task for task in asyncio.all_tasks()}
@@ -443,7 +443,7 @@ def test_after_any_end_at_any_time_nothing_is_left_and_the_next_run_has_the_rest
 
     @virtual_time(seed=seed)
     async def first() -> None:
-        with nothing_left_behind("the job"):
+        with no_leftovers("the job"):
             try:
                 async with summing(ScriptedSource[int](*numbers), sink).start(
                     options=virtual(),
@@ -467,7 +467,7 @@ def test_after_any_end_at_any_time_nothing_is_left_and_the_next_run_has_the_rest
 
     @virtual_time(seed=seed)
     async def second() -> None:
-        with nothing_left_behind("the job"):
+        with no_leftovers("the job"):
             await summing(ScriptedSource[int](*numbers), sink).run(
                 options=virtual(), checkpointing=every_second(tmp_path / "s")
             )
