@@ -70,15 +70,19 @@ class _BackendCheck:
 
     def cells(self) -> None:
         step = self._step()
-        self._same(step.seen("a"), _NOTHING, "a new key has")
+        self._same(step.state_of("a"), _NOTHING, "a new key has")
         step.write(["a", "b", "a"], 1)
         step.write(["b"], 3)
         self._same(
-            step.seen("a"), _seen(1, [1, 1], {"1": 1}, 1, 1.0), "a key that was written twice has"
+            step.state_of("a"),
+            _seen(1, [1, 1], {"1": 1}, 1, 1.0),
+            "a key that was written twice has",
         )
-        self._same(step.seen("b"), _seen(3, [1, 3], {"1": 1, "3": 3}, 3, 2.0), "another key has")
+        self._same(
+            step.state_of("b"), _seen(3, [1, 3], {"1": 1, "3": 3}, 3, 2.0), "another key has"
+        )
         step.clear(["a"])
-        self._same(step.seen("a"), _NOTHING, "a cleared key has")
+        self._same(step.state_of("a"), _NOTHING, "a cleared key has")
         self._same(set(step.backend.keys("list")), {"b"}, "after clear() keys() returns")
         step.each(["b"], lambda: step.list.set([]))
         step.each(["b"], lambda: [step.map.remove("1"), step.map.remove("3")])
@@ -120,7 +124,7 @@ class _BackendCheck:
         self._same(step.content()["value"], {}, "after clear() of all keys there is")
 
     def equal_keys(self) -> None:
-        """Equal keys share state, others do not, however similar they are; also between captures of changes."""
+        """Equal keys share state, and similar keys do not; also between captures of changes."""
         step = self._step()
         step.write([1, True, 1.0], 1)
         step.write(["1"], 2)
@@ -293,13 +297,13 @@ class _BackendCheck:
             step.write(list(range(200)), 1)
             self._clock.time += 40_000
             step.write([1], 2)
-            read = step.seen(2)
+            read = step.state_of(2)
             self._same(read["list"], [1], "before it has expired a list is")
             self._clock.time += 20_000
             alive = {1, 2} if on is TtlOn.READ else {1}
             self._same(set(step.backend.keys("map")), alive, f"with {on}, keys() returns")
             self._same(step.backend.get("value", 0), None, "expired, get() returns")
-            self._same(step.seen(100), _NOTHING, "expired, a key has")
+            self._same(step.state_of(100), _NOTHING, "expired, a key has")
             step.write([0], 3)
             self._same(step.backend.get("list", 0), [3], "added to when expired, a list is")
 

@@ -24,7 +24,7 @@ from aflow.state.specs import (
 #: The number of keys touched at once.
 BATCH: Final = 64
 
-EVERYTHING: Final = KeyGroupRange(0, DEFAULT_KEY_GROUPS)
+ALL_KEY_GROUPS: Final = KeyGroupRange(0, DEFAULT_KEY_GROUPS)
 
 
 class Mean(Aggregate[float, list[float], float]):
@@ -83,7 +83,9 @@ class BackendStep:
     ) -> None:
         states = states or States()
         self.key_codec: Final = KeyGroupCodec(
-            operator="checked", key_groups=groups or EVERYTHING, key_group_count=DEFAULT_KEY_GROUPS
+            operator="checked",
+            key_groups=groups or ALL_KEY_GROUPS,
+            key_group_count=DEFAULT_KEY_GROUPS,
         )
         self.backend: Final = make(self.key_codec, clock)
         self.names: Final = [spec.name for spec in states.all()]
@@ -120,7 +122,7 @@ class BackendStep:
         cells = (self.value, self.list, self.map, self.reducing, self.aggregating)
         self.each(keys, lambda: [cell.clear() for cell in cells])
 
-    def seen(self, key: Hashable) -> dict[str, object]:
+    def state_of(self, key: Hashable) -> dict[str, object]:
         """Return the values of the cells of ``key``."""
         found: dict[str, object] = {}
 
@@ -138,6 +140,6 @@ class BackendStep:
         return CapturedRows(self.key_codec, self.backend.capture(changes=changes))
 
     def content(self) -> dict[str, dict[Hashable, object]]:
-        """Return all state, queried from outside."""
+        """Return all state, as a query of a running job returns it."""
         get, keys = self.backend.get, self.backend.keys
         return {name: {key: get(name, key) for key in keys(name)} for name in self.names}

@@ -35,7 +35,7 @@ def no_leftovers(what: str) -> Generator[None]:
     """Raise ``AssertionError`` if tasks, threads or open files exist after the block that did not exist before."""
     tasks, threads, files = asyncio.all_tasks(), set(threading.enumerate()), _open_files()
     yield
-    _refuse(what, asyncio.all_tasks() - tasks, threads, _lasting(files))
+    _raise_for(what, asyncio.all_tasks() - tasks, threads, _lasting(files))
 
 
 @asynccontextmanager
@@ -61,7 +61,7 @@ async def no_leftovers_of_block(what: str) -> AsyncGenerator[None]:
     while (left := _open_files() - files) and time.monotonic() < until:
         await asyncio.sleep(0)  # lets other code of the loop close its files
         _pause()
-    _refuse(what, tasks, threads, left)
+    _raise_for(what, tasks, threads, left)
 
 
 def _pause() -> None:
@@ -92,7 +92,7 @@ def _recording(
     return create
 
 
-def _refuse(
+def _raise_for(
     what: str,
     tasks: set[asyncio.Task[Any]],
     threads: set[threading.Thread],

@@ -14,7 +14,7 @@ S = TypeVar("S", bound=Sink[Any])
 
 
 class SinkCheckpointCheck(Generic[S]):
-    """Jobs with checkpoints. A crash closes a writer before its ``flush``; ``recover`` follows."""
+    """Checks of a sink in jobs with checkpoints. A crash closes a writer before its ``flush``; ``recover`` follows."""
 
     def __init__(self, probe: SinkProbe[S], records: list[object]) -> None:
         self._probe = probe
@@ -189,7 +189,7 @@ class SinkCheckpointCheck(Generic[S]):
         for share in shares:
             if [one for one in seen if one in share] != share:
                 raise self._probe.broken(
-                    f"{how} {shown(share)} of one writer is missing, there twice, or out of order in {shown(seen)}"
+                    f"{how} {shown(share)} of one writer is missing, duplicated, or out of order in {shown(seen)}"
                 )
         if len(seen) != sum(map(len, shares)):
             raise self._probe.broken(

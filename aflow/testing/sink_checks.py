@@ -32,7 +32,8 @@ async def check_sink(
 
     Records must be visible after ``flush``, in order, and their batches unchanged. A writer that is closed without
     flush may show a prefix of its records, and the sink can be opened again. Writers of two subtasks are independent.
-    ``close`` is possible after a cancelled write. An idempotent sink shows records that were written twice once.
+    ``close`` is possible after a cancelled write. An idempotent sink shows each record once, also if it was written
+    twice.
 
     With checkpoints, no record may be missing after a crash and a restart. A sink that is not ``AT_LEAST_ONCE`` must
     show each record once, also after a restart with more or fewer writers. A transactional sink shows no record before
@@ -46,7 +47,7 @@ async def check_sink(
         )
     probe = SinkProbe(make_sink, visible, patience)
     check = _SinkCheck(probe, list(records))
-    # Once before leftovers are checked: a library may open something at its first use and keep it.
+    # Without a check for leftovers: a library may open a resource at its first use and keep it.
     await check.writing()
     for scenario in (
         *check.scenarios(),
@@ -57,7 +58,7 @@ async def check_sink(
 
 
 class _SinkCheck(Generic[S]):
-    """Jobs without checkpoints."""
+    """Checks of a sink in jobs without checkpoints."""
 
     def __init__(self, probe: SinkProbe[S], records: list[object]) -> None:
         self._probe = probe
@@ -108,11 +109,11 @@ class _SinkCheck(Generic[S]):
         seen = await probe.seen(sink)
         if seen != self._records[: len(seen)]:
             raise probe.broken(
-                f"after close() without flush() {shown(seen)} is visible, which is no prefix of the written records"
+                f"after close() without flush() {shown(seen)} is visible, not a prefix of the written records"
             )
 
     async def _opening_again(self) -> None:
-        """The next attempt after a failure uses the same sink; output of the failed one may be visible too."""
+        """After a failure the same sink is opened again; output of the failed attempt may be visible too."""
         probe = self._probe
         sink = probe.make()
         half = self._records[: len(self._records) // 2]
@@ -130,7 +131,7 @@ class _SinkCheck(Generic[S]):
             )
 
     async def _writing_again(self) -> None:
-        """Records that are written again replace the former ones."""
+        """Records that are written again replace those of the first run."""
         probe = self._probe
         sink = probe.make()
         for _ in range(2):
@@ -138,7 +139,7 @@ class _SinkCheck(Generic[S]):
                 await probe.write(writer, self._records)
                 await probe.flush(writer)
         await probe.expect(
-            sink, self._records, "the sink is idempotent, and written the same again,"
+            sink, self._records, "after the same records were written again to an idempotent sink,"
         )
 
     async def _cancelling(self) -> None:
@@ -168,7 +169,7 @@ class _SinkCheck(Generic[S]):
             if [one for one in seen if one in half] != half:
                 raise probe.broken(
                     f"of two writers, one wrote {shown(half)}, and {shown(seen)} is visible: its records are missing, "
-                    f"there twice, or out of order"
+                    f"duplicated, or out of order"
                 )
         if len(seen) != len(self._records):
             raise probe.broken(

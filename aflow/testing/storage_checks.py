@@ -46,7 +46,7 @@ async def check_storage(make_storage: MakeStorage, *, patience: timedelta = PATI
     check = _StorageCheck(make_storage, patience)
     await (
         check.empty()
-    )  # before leftovers count: a library may open something at its first use and keep it
+    )  # without a check for leftovers: a library may open a resource at its first use and keep it
     for scenario in check.scenarios():
         async with no_leftovers_of_block(check.name):
             await scenario()
@@ -247,7 +247,7 @@ class _StorageCheck:
         await self._in_time(storage.close(), "close() for the second time")
 
     async def _cancelling(self) -> None:
-        """A part whose writing is cancelled does no harm."""
+        """A cancelled write of a part has no effect on later writes."""
         async with self._opened("cancelling") as storage:
             await self._checkpoint(storage, 1)
             try:

@@ -94,9 +94,9 @@ FAULTS: dict[str, tuple[Fault, str]] = {
     ),
     "the end of what failed": (
         Fault(close=lambda kept, seen: seen.extend(kept[3:]) if not seen else None),
-        "no prefix of the written records",
+        "not a prefix of the written records",
     ),
-    "writers that share a buffer": (Fault(shared=True), "of two writers, one wrote .* there twice"),
+    "writers that share a buffer": (Fault(shared=True), "of two writers, one wrote .* duplicated"),
 }
 
 
