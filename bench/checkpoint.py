@@ -19,7 +19,7 @@ from bench.keyed_window import Totals, as_rows, windowed
 
 #: Interval of checkpoints in the measurement of throughput.
 EVERY = timedelta(seconds=1)
-#: Keys with state, at most one for each record; one in ``ONE_IN`` changes between two checkpoints.
+#: Maximum number of keys with state; one in ``ONE_IN`` changes between two checkpoints.
 KEYS, ONE_IN = 1_000_000, 100
 #: Number of measured pauses.
 PAUSES = 50
@@ -39,28 +39,28 @@ class Latest(af.KeyedProcess[int, int, int]):
 
 
 def measure(records: int, rounds: int) -> Measurement:
-    """Measure; ``ratio`` is the throughput of ``keyed_window`` with a checkpoint every second by that without."""
+    """Measure; ``ratio`` is the throughput with a checkpoint every second divided by that without checkpoints."""
     # Measured first: with millions of live events the garbage collector dominates the pauses.
     pauses = run_async(_pauses(min(KEYS, records)))
     events = make_events(records)
     gc.freeze()  # garbage collection of the events is not part of a checkpoint
     try:
-        without, with_them, taken = _throughput(events, rounds)
-        waits = run_async(_waits(events))
+        without, with_checkpoints, per_run = _throughput(events, rounds)
+        delays = run_async(_start_delays(events))
     finally:
         gc.unfreeze()
     return Measurement(
         "checkpoint",
         {
             "records": records,
-            "seconds": round(with_them, 4),
-            "records_per_s": round(records / with_them),
-            "ratio": round(without / with_them, 3),
-            "checkpoints_per_run": round(taken, 1),
+            "seconds": round(with_checkpoints, 4),
+            "records_per_s": round(records / with_checkpoints),
+            "ratio": round(without / with_checkpoints, 3),
+            "checkpoints_per_run": round(per_run, 1),
             "pause_p50_ms": round(percentile(pauses, 0.50), 2),
             "pause_p99_ms": round(percentile(pauses, 0.99), 2),
-            "trigger_p50_ms": round(percentile(waits, 0.50), 3),
-            "trigger_p99_ms": round(percentile(waits, 0.99), 3),
+            "trigger_p50_ms": round(percentile(delays, 0.50), 3),
+            "trigger_p99_ms": round(percentile(delays, 0.99), 3),
             "rounds": rounds,
             "verified": True,
         },
@@ -71,21 +71,21 @@ def measure(records: int, rounds: int) -> Measurement:
 def _throughput(events: list[Event], rounds: int) -> tuple[float, float, float]:
     """Return the median seconds without and with checkpoints, and the mean number of checkpoints."""
     times: dict[bool, list[float]] = {False: [], True: []}
-    taken: list[int] = []
-    expected = as_rows(_windows(events, None, taken))
+    counts: list[int] = []
+    expected = as_rows(_windows(events, None, counts))
     for _ in range(rounds):
         for checkpoints in (False, True):
             with TemporaryDirectory() as folder:
                 where = Path(folder) if checkpoints else None
-                seconds, rows = timed(partial(_windows, events, where, taken))
+                seconds, rows = timed(partial(_windows, events, where, counts))
             if as_rows(rows) != expected:
-                raise SystemExit("checkpoint: a run gives another result")
+                raise SystemExit("checkpoint: a run returned a different result")
             times[checkpoints].append(seconds)
-    return statistics.median(times[False]), statistics.median(times[True]), statistics.mean(taken)
+    return statistics.median(times[False]), statistics.median(times[True]), statistics.mean(counts)
 
 
 def _windows(
-    events: list[Event], folder: Path | None, taken: list[int]
+    events: list[Event], folder: Path | None, counts: list[int]
 ) -> list[af.Windowed[str, Totals]]:
     flow, rows = af.Flow("keyed-window"), af.CollectSink[af.Windowed[str, Totals]]()
     flow.source(events).pipe(windowed).to(rows)
@@ -95,7 +95,7 @@ def _windows(
         async with flow.start(checkpointing=settings) as job:
             await job.wait()
             if settings is not None:
-                taken.append(len(job.checkpoints))
+                counts.append(len(job.checkpoints))
 
     run_async(main())
     return rows.values
@@ -129,7 +129,7 @@ async def _processed(job: af.Job, records: int) -> None:
         await asyncio.sleep(0.001)
 
 
-async def _waits(events: list[Event]) -> list[float]:
+async def _start_delays(events: list[Event]) -> list[float]:
     """Return the delay (ms) from each trigger to its handling by the source, in a busy pipeline."""
     flow, rows = af.Flow("keyed-window"), af.CollectSink[af.Windowed[str, Totals]]()
     flow.source(events).pipe(windowed).to(rows)
@@ -137,6 +137,6 @@ async def _waits(events: list[Event]) -> list[float]:
         settings = af.Checkpointing(every=timedelta(milliseconds=20), storage=folder)
         async with flow.start(checkpointing=settings) as job:
             await job.wait()
-            # The last one is taken after the end of the load.
-            taken = job.checkpoints[:-1] or job.checkpoints
-            return [one.start_delay_ms for info in taken for one in info.subtasks]
+            # The last checkpoint follows the end of the load.
+            completed = job.checkpoints[:-1] or job.checkpoints
+            return [one.start_delay_ms for info in completed for one in info.subtasks]

@@ -1,4 +1,4 @@
-"""State on disk: read, change and write a value of random keys, against RocksDB used by hand.
+"""State on disk: read, change and write a value of random keys, against a program that calls RocksDB.
 
 The program by hand gets, decodes, encodes and puts for each record. aflow reads the keys of a batch at once and
 writes them back when it evicts them from memory. Both use RocksDB without a log. A tenth of the keys fits into
@@ -30,7 +30,9 @@ SAMPLE = 100
 Count = dict[int, int]
 
 
-class _Stopped:
+class _StoppedClock:
+    """A clock that always returns 0."""
+
     def now(self) -> int:
         return 0
 
@@ -57,7 +59,9 @@ def in_aflow(batches: list[list[int]], sample: list[int], *, resident: int) -> C
     key_codec = KeyGroupCodec(
         operator="disk", key_type=int, key_groups=everything, key_group_count=DEFAULT_KEY_GROUPS
     )
-    backend = make_backend(OnDisk(DiskEngine.ROCKSDB, resident=resident), key_codec, _Stopped())
+    backend = make_backend(
+        OnDisk(DiskEngine.ROCKSDB, resident=resident), key_codec, _StoppedClock()
+    )
     count = backend.cell(ValueState("count", of=int))
     for batch in batches:
         backend.touch(batch)
@@ -82,9 +86,9 @@ def by_hand(batches: list[list[int]], sample: list[int]) -> Count:
         get, put = db.get, db.put
         for batch in batches:
             for key in batch:
-                place = encode(key)
-                data = get(place)
-                put(place, encode(1 if data is None else decode(data) + 1), unlogged)
+                encoded_key = encode(key)
+                data = get(encoded_key)
+                put(encoded_key, encode(1 if data is None else decode(data) + 1), unlogged)
         found = {key: decode(get(encode(key))) for key in sample}
         db.close()
     return found

@@ -125,5 +125,5 @@ def percentile(values: list[float], share: float) -> float:
 def _check(name: str, result: object, expected: object) -> None:
     if result != expected:
         raise SystemExit(
-            f"{name}: a run gave another result than the baseline; nothing was measured"
+            f"{name}: a run returned a different result than the baseline; nothing was measured"
         )

@@ -45,7 +45,7 @@ def add(so_far: Totals, event: Event) -> Totals:
 
 
 def merge(a: Totals, b: Totals) -> Totals:
-    """Add both."""
+    """Return the sum of both."""
     return a[0] + b[0], a[1] + b[1]
 
 

@@ -28,7 +28,7 @@ def measure(records: int, rounds: int) -> Measurement:
         for name, form in {"loop": _loop, **forms}.items():
             seconds, total = timed(partial(form, records))
             if total != expected:
-                raise SystemExit(f"shapes: {name} gave another sum")
+                raise SystemExit(f"shapes: {name} returned a different sum")
             times[name].append(seconds)
     loop = statistics.median(times["loop"])
     figures: dict[str, float | int | bool | str] = {"records": records, "rounds": rounds}

@@ -77,7 +77,7 @@ def measure(records: int, rounds: int) -> Measurement:
             seconds, results = timed(partial(run, events, windows))
             if as_rows(results) != expected[name]:
                 raise SystemExit(
-                    f"{name}: another result than the plain sums; nothing was measured"
+                    f"{name}: a different result than the plain sums; nothing was measured"
                 )
             if number:  # the first run is a warm-up
                 times[name].append(seconds)

@@ -31,7 +31,7 @@ class _SlowWriter(Writer[int]):
 
 
 def measure(records: int, rounds: int) -> Measurement:
-    """Measure; ``ratio`` is the time of an unaligned checkpoint by that of an aligned one, trigger to completion.
+    """Measure; ``ratio`` is the time of an unaligned checkpoint divided by that of an aligned one.
 
     ``records`` is the capacity of each channel.
     """

@@ -27,7 +27,7 @@ class Round:
 
     @property
     def kills_of_jobs(self) -> int:
-        """Number of kills while the job ran."""
+        """Number of kills while the job ran, not while the program started."""
         return sum(one.killed and one.ran for one in self.attempts)
 
     @property
@@ -55,7 +55,7 @@ class Plan:
     """Plan of a round."""
 
     parallelisms: Sequence[int]
-    """Parallelism of each start: a random one of these."""
+    """Choices of the parallelism, drawn for each start."""
     kills: Sequence[Kill]
     """Kill of each start; later starts are not killed."""
 

@@ -46,5 +46,5 @@ def test_without_a_name_the_benchmarks_are_listed(
 
 
 def test_a_run_with_another_result_than_the_baseline_measures_nothing() -> None:
-    with pytest.raises(SystemExit, match="another result"):
+    with pytest.raises(SystemExit, match="different result"):
         compare("wrong", 1, lambda: 1, lambda: 2, at_least=0.5, rounds=1)
