@@ -57,7 +57,7 @@ class Legs:
         return self
 
     def merge(self, other: Legs) -> Legs:
-        """Add both: a delayed flight may merge two days."""
+        """Return the sum of both: a delayed flight may merge two days."""
         return Legs(
             self.planned + other.planned,
             self.cancelled + other.cancelled,
@@ -70,7 +70,7 @@ NO_TAIL: Final = af.Tag[Flight]("no tail number")
 
 
 class TailFilter(af.ProcessFunction[Flight, Flight]):
-    """Emit flights with a tail number; send the others to ``NO_TAIL``: they are not one huge aircraft."""
+    """Emit flights with a tail number; send the others to ``NO_TAIL``: they would be counted as one aircraft."""
 
     def process(self, value: Flight, ctx: af.ProcessContext) -> Iterable[Flight] | None:
         """Emit at most one flight."""

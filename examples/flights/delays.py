@@ -1,6 +1,6 @@
 """Delays by airport and hour, and by carrier and day: two windows over one stream.
 
-Both wait for late departures as long as ``max_delay`` says. A flight that leaves after its window has closed is *late*:
+Both wait ``max_delay`` for late departures. A flight that leaves after its window has closed is *late*:
 it is in no window, but in a stream of its own.
 """
 
@@ -136,7 +136,7 @@ class DelayAggregate(af.Aggregate[Departure, DelaySums, Delays]):
         return acc
 
     def merge(self, a: DelaySums, b: DelaySums) -> DelaySums:
-        """Add both sums."""
+        """Return the sum of both."""
         return DelaySums(a.flights + b.flights, a.minutes + b.minutes, max(a.longest, b.longest))
 
     def result(self, acc: DelaySums) -> Delays:

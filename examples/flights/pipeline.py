@@ -1,9 +1,9 @@
 """The pipeline of the replay, composed of one module for each idea.
 
 Event time is the scheduled departure, and flights arrive in the order of their actual departure. The stream is
-therefore out of order by the delays of the flights. The pipeline answers that in two ways, in parallel. Hours and
-days (``delays``) wait for ``max_delay``, and some flights are late. Weather (``wind``), days of aircraft
-(``aircraft``) and storms (``storms``) wait for every flight, and their results are later but complete.
+therefore out of order by the delays of the flights. The pipeline handles this disorder in two ways, in parallel. Hours
+and days (``delays``) wait for ``max_delay``, and some flights are late. Weather (``wind``), days of aircraft
+(``aircraft``) and storms (``storms``) wait for every flight, so their results are emitted later and are complete.
 """
 
 from __future__ import annotations

@@ -56,7 +56,7 @@ class PunctualityAggregate(af.Aggregate[Planned, PunctualitySums, Punctuality]):
         return acc
 
     def merge(self, a: PunctualitySums, b: PunctualitySums) -> PunctualitySums:
-        """Add both sums."""
+        """Return the sum of both."""
         return PunctualitySums(
             a.flights + b.flights, a.cancelled + b.cancelled, a.minutes + b.minutes
         )

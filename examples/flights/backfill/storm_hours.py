@@ -56,7 +56,7 @@ class Sides:
         return self
 
     def merge(self, other: Sides) -> Sides:
-        """Add both."""
+        """Return the sum of both."""
         return Sides(
             self.flights_before + other.flights_before,
             self.minutes_before + other.minutes_before,

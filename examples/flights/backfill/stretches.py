@@ -48,7 +48,7 @@ class Legs:
         return self
 
     def merge(self, other: Legs) -> Legs:
-        """Add both: a delayed flight may merge two stretches."""
+        """Return the sum of both: a delayed flight may merge two stretches."""
         return Legs(
             self.planned + other.planned,
             self.cancelled + other.cancelled,

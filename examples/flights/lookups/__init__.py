@@ -3,5 +3,5 @@
 Read ``pipeline`` first, and ``client``, which makes the calls. ``command`` starts the service and runs the pipeline;
 ``display`` and ``report`` show progress and results. The service (``service``, ``capacity``, ``faults``) runs in a
 process of its own (``service_process``): requests use sockets, and its work takes no time from the event loop of the
-pipeline. It is slow, busy and broken at times, on purpose and by a seed.
+pipeline. It is slow, overloaded or failing at times, as its seed determines.
 """

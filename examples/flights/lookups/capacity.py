@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from typing import Final
 
-#: Concurrent requests: full, halved twice, doubled again, repeated.
+#: Maximum numbers of concurrent requests, one phase after the other, in a cycle.
 CAPACITIES: Final = (32, 16, 8, 16)
 
 
@@ -31,9 +31,9 @@ class Capacities:
 
 
 class RequestLimiter:
-    """Admit requests up to a capacity. Half as many wait in a queue, in order; further ones are rejected.
+    """Admit requests up to a capacity. Half as many more wait in a queue, in order; others are rejected.
 
-    A client with too much concurrency first sees longer response times and then rejections.
+    With growing concurrency a client first sees longer response times and then rejections.
     """
 
     def __init__(self, capacities: Capacities) -> None:

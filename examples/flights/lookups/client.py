@@ -16,7 +16,7 @@ from flights.weather import Observation
 
 _DECODER: Final[msgspec.json.Decoder[Observation | None]] = msgspec.json.Decoder(Observation | None)
 
-#: Cause of a request that was rejected since the service was at its capacity.
+#: Cause of a rejected request: the service is at its capacity.
 BUSY: Final = "429"
 
 

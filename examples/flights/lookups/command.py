@@ -23,8 +23,8 @@ from flights.lookups.service_process import ServiceProcess, Settings, service_pr
 from flights.replay import prepare
 from flights.tables import counted
 
-#: Number of times that the service passes through its capacities during a run.
-_ROUNDS: Final = 2
+#: Number of cycles through the capacities of the service during a run.
+_CYCLES: Final = 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +60,7 @@ def run_lookups(options: LookupOptions) -> ExitStatus:
     settings = Settings(
         weather=str(files.weather),
         faults=Faults(seed=options.seed),
-        capacities=Capacities(phase=max(1, questions // (_ROUNDS * len(CAPACITIES)))),
+        capacities=Capacities(phase=max(1, questions // (_CYCLES * len(CAPACITIES)))),
     )
     with service_process(settings) as service:
         return look_up_all(console, files, options, service)
@@ -110,4 +110,4 @@ def look_up_all(
     observations = count_observations(files.weather)
     summary = Summary.of(ended.metrics, service.counts(), retry.causes, weather=observations)
     show_summary(console, summary, display.trace, files, seconds=time.monotonic() - started)
-    return ExitStatus.DONE if summary.all_right else ExitStatus.FAILED
+    return ExitStatus.DONE if summary.is_correct else ExitStatus.FAILED

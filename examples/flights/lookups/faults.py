@@ -2,7 +2,7 @@
 
 The outcome of a request depends on the seed, its question, and the number of earlier requests with this question. It
 does not depend on the clock or on other requests. Tests can therefore name the questions that fail and the number of
-attempts that they need. Only the rejections for lack of capacity depend on the order of arrival.
+attempts that they need. Only rejections by ``RequestLimiter`` depend on the order of arrival.
 """
 
 from __future__ import annotations

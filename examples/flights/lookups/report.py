@@ -63,7 +63,7 @@ class Summary:
         )
 
     @property
-    def all_right(self) -> bool:
+    def is_correct(self) -> bool:
         """True if every flight has an answer, and no answer differs from the join."""
         return not self.mismatches and not self.unanswered and self.answered == self.flights
 

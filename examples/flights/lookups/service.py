@@ -1,4 +1,4 @@
-"""A weather service over HTTP that is slow, busy and broken at times, as a service of a third party.
+"""A weather service over HTTP that is slow, overloaded or failing at times, as a service of a third party.
 
 ``GET /weather?origin=JFK&at=2013-01-01T10:00:00Z`` responds with the newest observation at the airport at or before
 that time as JSON, or with ``null``. Other responses: 429 at its capacity (``capacity``), 500 or a connection that
@@ -64,15 +64,15 @@ class Observations:
     def __init__(self, observations: Iterable[Observation]) -> None:
         self._airports: dict[str, _Airport] = {}
         for one in sorted(observations, key=lambda observation: observation.time_hour):
-            there = self._airports.setdefault(one.origin, _Airport())
-            there.hours.append(one.time_hour)
-            there.observations.append(one)
+            station = self._airports.setdefault(one.origin, _Airport())
+            station.hours.append(one.time_hour)
+            station.observations.append(one)
 
     def at(self, airport: str, moment: datetime) -> Observation | None:
         """Return the newest observation at or before ``moment``, of any age; None if there is none."""
-        there = self._airports.get(airport)
-        before = bisect_right(there.hours, moment) if there else 0
-        return there.observations[before - 1] if there and before else None
+        station = self._airports.get(airport)
+        before = bisect_right(station.hours, moment) if station else 0
+        return station.observations[before - 1] if station and before else None
 
 
 def read_observations(folder: Path) -> Observations:
@@ -168,8 +168,8 @@ async def served(application: web.Application) -> AsyncGenerator[int]:
 async def _broken_off(request: web.Request, answer: bytes) -> web.StreamResponse:
     """Send half of a response and close the connection.
 
-    Half, since aiohttp takes a connection that closes without any response for a stale one, and repeats the request
-    on another connection.
+    Without any response aiohttp would repeat the request on another connection: it would assume that the closed one
+    was stale.
     """
     response = web.StreamResponse(headers={"Content-Length": str(len(answer))})
     await response.prepare(request)

@@ -47,7 +47,7 @@ def outcome(
 
 
 def test_a_run_is_right_if_all_answers_equal_the_join() -> None:
-    assert outcome().all_right
+    assert outcome().is_correct
 
 
 @pytest.mark.parametrize("name", [MISMATCH.name, AHEAD.name])
@@ -55,26 +55,26 @@ def test_a_run_with_a_different_answer_is_wrong(name: str) -> None:
     found = outcome(**{name: 1})
 
     assert (found.mismatches, found.ahead) == (1, 0)
-    assert not found.all_right
+    assert not found.is_correct
 
 
 def test_a_run_with_an_unanswered_flight_is_wrong() -> None:
-    assert not outcome(answered=9, unanswered=1).all_right
+    assert not outcome(answered=9, unanswered=1).is_correct
 
 
 def test_a_run_with_a_missing_flight_is_wrong() -> None:
-    assert not outcome(answered=9).all_right
+    assert not outcome(answered=9).is_correct
 
 
 def test_after_a_stop_flights_ahead_of_the_weather_are_not_compared() -> None:
     found = outcome(weather_read=4, **{AHEAD.name: 3})
 
     assert (found.mismatches, found.ahead) == (0, 3)
-    assert found.all_right
+    assert found.is_correct
 
 
 def test_after_a_stop_other_mismatches_still_count() -> None:
     found = outcome(weather_read=4, **{AHEAD.name: 3, MISMATCH.name: 2})
 
     assert (found.mismatches, found.ahead) == (2, 3)
-    assert not found.all_right
+    assert not found.is_correct
