@@ -197,9 +197,10 @@ class _Comparison:
                 changes.append(_added(one, where, stored))
             else:
                 changes += self._field(was, one, where)
-        if stored and after.closed:
+        unknown = {name: one for name, one in stored.items() if not _is_never_stored(one)}
+        if unknown and after.closed:
             raise _UnreadableError(
-                f"{path}: {_names(stored)} is stored, and unknown fields are forbidden"
+                f"{path}: {_names(unknown)} is stored, and unknown fields are forbidden"
             )
         tag = None if before.tag is None else before.tag[0]
         return changes + [f"{path}.{name} is dropped" for name in stored if name != tag]
@@ -290,6 +291,11 @@ def _wire(record: Record) -> list[Field]:
     """Return all stored fields of a record, including its tag."""
     tag = [] if record.tag is None else [Field(record.tag[0], Values((record.tag[1],)))]
     return [*tag, *record.fields]
+
+
+def _is_never_stored(field: Field) -> bool:
+    """Return True for a field that is omitted at its default and has no other value."""
+    return field.omitted and field.default == "None" and field.shape == Scalar("None")
 
 
 def _atoms(shape: Shape) -> Iterator[Shape]:

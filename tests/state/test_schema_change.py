@@ -118,6 +118,16 @@ def test_kept_and_migrated_values_can_be_read_and_incompatible_ones_cannot_or_di
             assert not all(loses_nothing(value, old, new) for value in values)
 
 
+def test_a_field_that_is_never_stored_may_be_dropped_where_unknown_fields_are_forbidden() -> None:
+    class Old(msgspec.Struct, omit_defaults=True):
+        nothing: None = None
+
+    class New(msgspec.Struct, forbid_unknown_fields=True):
+        pass
+
+    assert verdict(Old, New) == Migrated(("New.nothing is dropped",))
+
+
 @given(blueprints)
 def test_a_type_that_is_made_again_is_kept(blueprint: Blueprint) -> None:
     assert verdict(made(blueprint), made(blueprint)) == Kept()
