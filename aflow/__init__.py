@@ -13,6 +13,9 @@ This is the front door: the names that most pipelines need are here, others in g
 connectors, ``aflow.testing`` for tests. Read ``api/flow.py`` and ``api/stream.py`` first, then ``runtime/job.py``.
 """
 
+import warnings
+from typing import TYPE_CHECKING, Any
+
 from aflow import (
     aggregates,
     backends,
@@ -158,3 +161,29 @@ __all__ = [
     "watermarks",
     "windows",
 ]
+
+_GROUPS_OF_MOVED_NAMES = (
+    backends,
+    calls,
+    checkpoints,
+    connect,
+    errors,
+    metrics,
+    restart,
+    streams,
+    watermarks,
+    windows,
+    evictors,
+    triggers,
+)
+
+if not TYPE_CHECKING:  # for type checkers a moved or misspelt name is an error
+
+    def __getattr__(name: str) -> Any:
+        """Return a name that has moved to a group, with a ``DeprecationWarning`` that tells its place."""
+        for group in _GROUPS_OF_MOVED_NAMES:
+            if name in group.__all__:
+                moved = f"{group.__name__}.{name}"
+                warnings.warn(f"aflow.{name} is {moved} now", DeprecationWarning, stacklevel=2)
+                return getattr(group, name)
+        raise AttributeError(f"module 'aflow' has no attribute {name!r}")
