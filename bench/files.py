@@ -27,7 +27,7 @@ def measure(records: int, rounds: int) -> Measurement:
         return compare(
             "files",
             records,
-            _ours(events, out),
+            _in_aflow(events, out),
             _by_hand(events, out),
             at_least=0.75,
             rounds=rounds,
@@ -35,7 +35,7 @@ def measure(records: int, rounds: int) -> Measurement:
         )
 
 
-def _ours(events: Path, out: Path) -> Callable[[], Path]:
+def _in_aflow(events: Path, out: Path) -> Callable[[], Path]:
     def run() -> Path:
         flow = af.Flow("files")
         rows = flow.source(JsonLinesSource(events)).pipe(windowed).map(as_row)

@@ -121,8 +121,8 @@ def measure(records: int, rounds: int) -> Measurement:
             "records_per_s": round(records / seconds),
             **{f"{part}_ns": round(lap / records * 1e9) for part, lap in laps.items()},
             "ratio": round(ratio, 3),
-            "bytes_per_timer": round(_bytes(records, _some_timers)),
-            "baseline_bytes_per_timer": round(_bytes(records, _some_by_hand)),
+            "bytes_per_timer": round(_bytes(records, _filled_queue)),
+            "baseline_bytes_per_timer": round(_bytes(records, _filled_heap)),
             "flow_records_per_s": round(records / flow_seconds),
             "flow_ratio": round(flow_ratio, 3),
             "all_at_once_ms": round(max(run_async(_delays(records))) * 1000),
@@ -185,14 +185,14 @@ def _bytes(timers: int, make: Callable[[Iterator[int]], Any]) -> float:
     return size / timers
 
 
-def _some_timers(times: Iterator[int]) -> TimerQueue[int, None]:
+def _filled_queue(times: Iterator[int]) -> TimerQueue[int, None]:
     queue: TimerQueue[int, None] = TimerQueue()
     for at in times:
         queue.register(at, at, None)
     return queue
 
 
-def _some_by_hand(times: Iterator[int]) -> object:
+def _filled_heap(times: Iterator[int]) -> object:
     heap: list[Fired] = []
     live: dict[int, int] = {}
     for at in times:

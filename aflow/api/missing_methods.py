@@ -29,14 +29,14 @@ def _remedy(stream: object, name: str) -> str | None:
 
     if isinstance(stream, KeyedStream):
         before = "call it before .key_by(…), or on the results of a keyed step such as .process(…)"
-        return before if _has(Stream, name) else None
-    if _has(KeyedStream, name):
+        return before if _has_method(Stream, name) else None
+    if _has_method(KeyedStream, name):
         other = ", or window_all() for one window over all records" if name == "window" else ""
         return f"it needs keys, and the records of this stream have none; call .key_by(…) before{other}"
-    if _has(WindowedStream, name):
+    if _has_method(WindowedStream, name):
         return "it needs windows; call .key_by(…).window(…) before, or .window_all(…)"
     return None
 
 
-def _has(kind: type, name: str) -> bool:
+def _has_method(kind: type, name: str) -> bool:
     return getattr_static(kind, name, None) is not None

@@ -58,7 +58,7 @@ class KeyedPair:
         check_flow(one, two, what)
         if len({one.parallelism, two.parallelism} - {None}) > 1:
             raise FlowDefinitionError(
-                f"{what}() needs both streams in the same subtasks, and their key_by asks for parallelism "
+                f"{what}() needs both streams in the same subtasks, and their key_by sets parallelism "
                 f"{one.parallelism} and {two.parallelism}; leave it out on one side"
             )
         if len({one.key_type, two.key_type} - {None}) > 1:

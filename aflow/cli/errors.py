@@ -109,14 +109,14 @@ def _frames(error: BaseException) -> list[str]:
     while one is not None and id(one) not in seen:
         seen.add(id(one))
         stack = traceback.extract_tb(one.__traceback__)
-        frames = [frame for frame in stack if _is_users(frame, error)]
+        frames = [frame for frame in stack if _is_user_frame(frame, error)]
         if frames:
             return [line for frame in frames[-_FRAMES:] for line in _frame_lines(frame)]
         one = one.__cause__ or one.__context__
     return []
 
 
-def _is_users(frame: traceback.FrameSummary, error: BaseException) -> bool:
+def _is_user_frame(frame: traceback.FrameSummary, error: BaseException) -> bool:
     if isinstance(error, InternalError):
         return True
     path = Path(frame.filename)

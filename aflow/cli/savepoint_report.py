@@ -38,13 +38,13 @@ def print_contents(restored: Restored) -> None:
     """Print the contents of a checkpoint to stdout. Raises ``RestoreError``."""
     contents = _contents(restored)
     console = Console(markup=False, highlight=False, soft_wrap=False)
-    console.print("\n".join(_about(restored)))
+    console.print("\n".join(_summary_lines(restored)))
     for table in (_steps(contents), _states(contents), _splits(contents), _pending(contents)):
         if table.row_count:
             console.print(table)
 
 
-def _about(restored: Restored) -> list[str]:
+def _summary_lines(restored: Restored) -> list[str]:
     manifest = restored.manifest
     size = sum(one.size for one in manifest.files)
     written = f", written by aflow {_printable(manifest.aflow)}" if manifest.aflow else ""
@@ -54,7 +54,7 @@ def _about(restored: Restored) -> list[str]:
         f"{manifest.key_groups} key groups; {size:,} bytes in {len(manifest.files)} files",
         *(
             f"hand-over at {_moment(at)}: it includes earlier records; skipped by {', '.join(map(repr, steps))}"
-            for at, steps in _hand_overs(restored)
+            for at, steps in _start_times(restored)
         ),
         *(f"passed over: {reason}" for reason in restored.passed_over),
     ]
@@ -200,7 +200,7 @@ def _batches_in_flight(snapshot: OperatorSnapshot) -> int:
     )
 
 
-def _hand_overs(restored: Restored) -> Iterator[tuple[Timestamp, list[str]]]:
+def _start_times(restored: Restored) -> Iterator[tuple[Timestamp, list[str]]]:
     """Yield the start times (epoch ms) of a job that continues from here, and the steps that skip earlier records."""
     steps: dict[Timestamp, list[str]] = {}
     for name, snapshot in restored.states.items():

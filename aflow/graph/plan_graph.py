@@ -73,15 +73,15 @@ def _branches(task: TaskPlan, parent: Node, indent: str, dropped: Dropped) -> It
     readers: dict[int, list[tuple[Edge, Node]]] = {}
     for edge, node in _links(task):
         readers.setdefault(edge.origin.id, []).append((edge, node))
-    waiting = _siblings(readers, parent, indent)
+    waiting = _indented_readers(readers, parent, indent)
     while waiting:
         edge, node, indent, last = waiting.pop()
         side = "" if edge.side is None else f" ← side output {edge.side!r}"
         yield f"{indent}{'└─' if last else '├─'} {_node_line(node, dropped)}{side}"
-        waiting += _siblings(readers, node, indent + ("   " if last else "│  "))
+        waiting += _indented_readers(readers, node, indent + ("   " if last else "│  "))
 
 
-def _siblings(
+def _indented_readers(
     readers: dict[int, list[tuple[Edge, Node]]], parent: Node, indent: str
 ) -> list[tuple[Edge, Node, str, bool]]:
     """Return the readers of ``parent``, last one first, with their indentation, and True for the last one."""
@@ -110,10 +110,10 @@ def _guarantee_lines(plan: Plan) -> Iterator[str]:
 
 
 def _node_line(node: Node, dropped: Dropped) -> str:
-    return f"{node.name}  {' · '.join(_facts(node, dropped))}"
+    return f"{node.name}  {' · '.join(_properties(node, dropped))}"
 
 
-def _facts(node: Node, dropped: Dropped) -> list[str]:
+def _properties(node: Node, dropped: Dropped) -> list[str]:
     """Return the kind of a node, its parameters and its properties."""
     what = "sink" if node.kind is Kind.SINK else node.what
     facts = [f"{what} {node.detail}".rstrip()]
@@ -178,7 +178,9 @@ _BRACKETS = {Kind.SOURCE: ("([", "])"), Kind.STEP: ("[", "]"), Kind.SINK: ("[(",
 
 def _shape(node: Node, dropped: Dropped) -> str:
     begin, end = _BRACKETS[node.kind]
-    label = "<br/>".join([_escaped(node.name), *(_escaped(fact) for fact in _facts(node, dropped))])
+    label = "<br/>".join(
+        [_escaped(node.name), *(_escaped(fact) for fact in _properties(node, dropped))]
+    )
     return f'n{node.id}{begin}"{label}"{end}'
 
 

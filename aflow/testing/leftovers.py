@@ -35,7 +35,7 @@ def no_leftovers(what: str) -> Generator[None]:
     """Raise ``AssertionError`` if tasks, threads or open files exist after the block that did not exist before."""
     tasks, threads, files = asyncio.all_tasks(), set(threading.enumerate()), _open_files()
     yield
-    _raise_for(what, asyncio.all_tasks() - tasks, threads, _lasting(files))
+    _raise_for(what, asyncio.all_tasks() - tasks, threads, _leaked_files(files))
 
 
 @asynccontextmanager
@@ -100,13 +100,17 @@ def _raise_for(
 ) -> None:
     """Raise ``AssertionError`` for running ``tasks``, threads that are not in ``threads``, and ``files``."""
     left = [f"task {task.get_name()!r}" for task in tasks if not task.done()]
-    left += [f"thread {one.name!r}" for one in set(threading.enumerate()) - threads if _lasts(one)]
+    left += [
+        f"thread {one.name!r}"
+        for one in set(threading.enumerate()) - threads
+        if _outlives_grace_period(one)
+    ]
     left += [f"open file {name}" for _, name in sorted(files)]
     if left:
         raise AssertionError(f"{what} leaks: {', '.join(left)}")
 
 
-def _lasting(before: set[tuple[int, str]]) -> set[tuple[int, str]]:
+def _leaked_files(before: set[tuple[int, str]]) -> set[tuple[int, str]]:
     """Return files that were not open before and are still open after the grace period."""
     until = time.monotonic() + _GRACE
     while (left := _open_files() - before) and time.monotonic() < until:
@@ -126,7 +130,7 @@ def _open_files() -> set[tuple[int, str]]:
     return found
 
 
-def _lasts(thread: threading.Thread) -> bool:
+def _outlives_grace_period(thread: threading.Thread) -> bool:
     if thread.name.startswith(_POOLS):
         return False
     thread.join(_GRACE)

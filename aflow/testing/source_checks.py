@@ -247,7 +247,7 @@ class _SourceCheck(Generic[T]):
         for known in await self._in_time(source.splits(), "splits()"):
             if known.id == split:
                 return await self._in_time(source.reader(known, position), f"reader({split!r})")
-        raise self._broken(f"another source of the same make does not know split {split!r}")
+        raise self._broken(f"another source from make_source() does not have split {split!r}")
 
     @asynccontextmanager
     async def _opened(

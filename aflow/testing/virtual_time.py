@@ -102,7 +102,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
     def __init__(
         self, *, seed: int | None = None, start: Instant = 0, patience: timedelta = _PATIENCE
     ) -> None:
-        self._poller = _Poller(self._at_rest, self._turn)
+        self._poller = _Poller(self._on_idle, self._begin_iteration)
         super().__init__(self._poller)
         self._micros = 0
         #: The number of reasons to hold the time: executor jobs whose future is not done, and open ``hold`` blocks.
@@ -220,13 +220,13 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
                 {"message": message, "exception": exc, "handle": step.handle}
             )
 
-    def _turn(self) -> None:
+    def _begin_iteration(self) -> None:
         if self._seeded is not None:
             self._seeded.fence()
 
-    def _at_rest(self, timeout: float | None) -> _Events:
+    def _on_idle(self, timeout: float | None) -> _Events:
         """Handle that no callback is ready; the first timer is ``timeout`` virtual seconds away, or there is none."""
-        if self._holds or self._thread_awaited():
+        if self._holds or self._is_thread_awaited():
             return self._wait_in_real_time("a thread, or the end of a `with hold():`")
         if self._resume_settled():
             return []
@@ -258,7 +258,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
                 return True
         return False
 
-    def _thread_awaited(self) -> bool:
+    def _is_thread_awaited(self) -> bool:
         # Inspecting every task is slow, and needless without another thread.
         return threading.active_count() > 1 and any(map(_awaits_thread, asyncio.all_tasks(self)))
 
@@ -271,19 +271,19 @@ class _Poller(selectors.DefaultSelector):
     """A selector that never blocks by itself: if no event is ready, the loop decides."""
 
     def __init__(
-        self, at_rest: Callable[[float | None], _Events], turn: Callable[[], None]
+        self, on_idle: Callable[[float | None], _Events], on_iteration: Callable[[], None]
     ) -> None:
         super().__init__()
-        self._at_rest = at_rest
-        self._turn = turn
+        self._on_idle = on_idle
+        self._on_iteration = on_iteration
 
     def select(self, timeout: float | None = None) -> _Events:
         """Poll, once an iteration of the loop; ``timeout`` is 0 while callbacks are ready or a timer is due."""
-        self._turn()
+        self._on_iteration()
         events = super().select(0)
         if events or timeout == 0:
             return events
-        return self._at_rest(timeout)
+        return self._on_idle(timeout)
 
     def wait(self, seconds: float) -> _Events:
         """Block, in real time, until an event is ready or ``seconds`` have passed."""
@@ -438,13 +438,13 @@ def _frames(task: asyncio.Task[object]) -> list[FrameType]:
     frames: list[FrameType] = []
     link: object = task.get_coro()
     while link is not None:
-        frame, link = _follow(link)
+        frame, link = _next_link(link)
         if frame is not None:
             frames.append(frame)
     return frames
 
 
-def _follow(link: object) -> tuple[FrameType | None, object]:
+def _next_link(link: object) -> tuple[FrameType | None, object]:
     """Return the frame of one link of the chain of awaits, and the next link."""
     if isinstance(link, CoroutineType):
         coroutine = cast("CoroutineType[object, object, object]", link)

@@ -82,7 +82,7 @@ def build(settings: Settings) -> af.Flow:
     _calls(readings, orders_by_device, outputs)
     buckets = readings.key_by(lambda reading: (reading.device, reading.at // BUCKET))
     outputs.rows(buckets.process(Buckets(), name="buckets"))
-    outputs.rows(orders_by_device.fold(_nothing, _more_orders, name="totals"))
+    outputs.rows(orders_by_device.fold(_zero_sums, _more_orders, name="totals"))
     once = readings.key_by(lambda reading: reading.id).deduplicate(
         name="once", within=timedelta(minutes=2)
     )
@@ -93,7 +93,7 @@ def build(settings: Settings) -> af.Flow:
     return flow
 
 
-def _nothing() -> tuple[int, int, int]:
+def _zero_sums() -> tuple[int, int, int]:
     return 0, 0, 0
 
 

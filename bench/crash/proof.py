@@ -108,7 +108,7 @@ def prove(kills: int, seed: int, *, console: Console, out: Path | None = None) -
     """
     root = Path(tempfile.mkdtemp(prefix="aflow-crash-"))
     settings = inputs(root, _RECORDS)
-    expected = _determined(settings, root, console)
+    expected = _expected_output(settings, root, console)
     if expected is None:
         return False
     proofs = [
@@ -131,7 +131,7 @@ def inputs(root: Path, records: int) -> Settings:
     return Settings(inputs=str(root / "inputs"), outputs="", storage=None, orders=records)
 
 
-def _determined(settings: Settings, root: Path, console: Console) -> Output | None:
+def _expected_output(settings: Settings, root: Path, console: Console) -> Output | None:
     """Return the output of undisturbed runs; None if they differ."""
     expected = undisturbed(settings, root / "expected")
     for number, other in enumerate(_other_runs(settings)):

@@ -25,7 +25,7 @@ def figures(events: DataFrame, rounds: int) -> dict[str, float]:
         "pass through",
         {
             "bare": _counted(events, _identity),
-            "batches": _counted(events, _through_the_loop),
+            "batches": _counted(events, _in_event_loop),
             "records": _counted(events, partial(_as_records, events.columns, schema)),
         },
         rounds,
@@ -53,7 +53,7 @@ def _identity(batches: Iterator[Any]) -> Iterator[Any]:
     yield from batches
 
 
-def _through_the_loop(batches: Iterator[Any]) -> Iterator[Any]:
+def _in_event_loop(batches: Iterator[Any]) -> Iterator[Any]:
     return bridged(batches, _pass_on)
 
 

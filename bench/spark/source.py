@@ -25,7 +25,7 @@ BUDGETS = [Budget("source_ratio", at_least=0.8)]
 def figures(events: DataFrame, folder: Path, rounds: int) -> dict[str, float]:
     """Measure with dicts in both programs; the snapshot is written before."""
     snapshot = folder / "snapshot"
-    read = _ours(events, snapshot)
+    read = _in_aflow(events, snapshot)
     read()
     times = medians("source", {"pyarrow": _by_hand(snapshot), "aflow": read}, rounds)
     return {"source_ratio": round(times["pyarrow"] / times["aflow"], 3)}
@@ -46,7 +46,7 @@ class _Count(Sink[Any], Writer[Any]):
         self.total += sum(record["price"] for record in batch.values)
 
 
-def _ours(events: DataFrame, snapshot: Path) -> Callable[[], object]:
+def _in_aflow(events: DataFrame, snapshot: Path) -> Callable[[], object]:
     def run() -> object:
         flow, counted = af.Flow("read"), _Count()
         flow.source(SparkSource(events, snapshot=snapshot)).to(counted)

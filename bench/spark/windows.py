@@ -64,7 +64,7 @@ def figures(
     """
     times = medians("windows", programs(session, events, folder), rounds)
     return {
-        "windows_per_s": round(_until(events) / STEP / times["aflow"]),
+        "windows_per_s": round(_end_of_history(events) / STEP / times["aflow"]),
         "windows_ratio": round(times["window"] / times["aflow"], 3),
         "windows_results_ratio": round(times["window"] / times["results"], 3),
         "windows_fold_ratio": round(times["window"] / times["fold"], 3),
@@ -76,7 +76,7 @@ def programs(
     session: SparkSession, events: DataFrame, folder: Path
 ) -> dict[str, Callable[[], object]]:
     """Return the compared programs by name."""
-    until = _until(events)
+    until = _end_of_history(events)
     some = events.where(f"at < {until}")
     sums = folder / "sums"
     sink = SparkSink[Sum](sums, schema=COLUMNS, overwrite=True)
@@ -84,13 +84,13 @@ def programs(
     return {
         "window": _native(session, _by_window(some), folder / "window", until),
         "arithmetic": _native(session, _by_arithmetic(some), folder / "arithmetic", until),
-        "aflow": _ours(session, events, sums, sink, until, build),
-        "results": _ours(session, events, folder / "results", results, until, build),
-        "fold": _ours(session, events, sums, sink, until, build_fold),
+        "aflow": _in_aflow(session, events, sums, sink, until, build),
+        "results": _in_aflow(session, events, folder / "results", results, until, build),
+        "fold": _in_aflow(session, events, sums, sink, until, build_fold),
     }
 
 
-def _until(events: DataFrame) -> int:
+def _end_of_history(events: DataFrame) -> int:
     """Return a time in the middle of a window, so each key has an open one."""
     return events.count() * STEP // WINDOW * WINDOW - WINDOW // 2
 
@@ -119,7 +119,7 @@ def _native(session: SparkSession, sums: DataFrame, out: Path, until: int) -> Ca
     return run
 
 
-def _ours(
+def _in_aflow(
     session: SparkSession,
     events: DataFrame,
     out: Path,

@@ -238,13 +238,13 @@ def _midnight(day: datetime | None) -> datetime | None:
 
 def _exit_with(run: Callable[[], ExitStatus]) -> None:
     """Exit with the status that ``run`` returns; an error of aflow becomes one paragraph and status 1."""
-    with _explained():
+    with _errors_as_exit_status():
         status = run()
     click.get_current_context().exit(status)
 
 
 @contextmanager
-def _explained() -> Generator[None]:
+def _errors_as_exit_status() -> Generator[None]:
     try:
         yield
     except af.AflowError as exc:

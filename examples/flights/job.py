@@ -172,14 +172,14 @@ def _report(event: af.JobEvent, display: Display) -> None:
 
 def _first_error(group: BaseExceptionGroup[BaseException]) -> BaseException:
     """Return the first error of aflow in ``group``, else the first of all."""
-    errors = list(_leaves(group))
+    errors = list(_single_errors(group))
     return next((error for error in errors if isinstance(error, af.AflowError)), errors[0])
 
 
-def _leaves(error: BaseException) -> Iterator[BaseException]:
+def _single_errors(error: BaseException) -> Iterator[BaseException]:
     if isinstance(error, BaseExceptionGroup):
         for one in cast("BaseExceptionGroup[BaseException]", error).exceptions:
-            yield from _leaves(one)
+            yield from _single_errors(one)
     else:
         yield error
 

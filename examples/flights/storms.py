@@ -104,7 +104,7 @@ def around_storms(
         .interval_join(
             flights, between=(-COMPARED, COMPARED), upper_inclusive=False, of=Storm, other_of=Flight
         )
-        .inner(_near, name="flights near storms")
+        .inner(_near_storm, name="flights near storms")
     )
     return (
         near.key_by(lambda pair: pair.storm, of=Storm)
@@ -114,7 +114,7 @@ def around_storms(
     )
 
 
-def _near(storm: Storm, flight: Flight) -> NearStorm:
+def _near_storm(storm: Storm, flight: Flight) -> NearStorm:
     return NearStorm(storm, flight.scheduled >= storm.began, flight.dep_delay)
 
 

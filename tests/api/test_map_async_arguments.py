@@ -353,7 +353,7 @@ def test_a_call_without_await_fails_the_job_with_the_remedy() -> None:
     flow = af.Flow("forgetful")
     flow.source([1]).map_async(forgetful, on_error=af.calls.Drop()).to(af.CollectSink[object]())
 
-    with pytest.raises(af.OperatorError, match="nobody awaits"):
+    with pytest.raises(af.OperatorError, match="nothing awaits"):
         asyncio.run(flow.run())
 
 

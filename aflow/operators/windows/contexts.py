@@ -212,15 +212,15 @@ class WindowFunctionContext(Generic[K]):
 
     @property
     def key(self) -> K:
-        return cast("K", self._here.key)  # key_by made it: the stream's type says so
+        return cast("K", self._current.key)  # key_by made it: the stream's type says so
 
     @property
     def window(self) -> TimeWindow:
-        return self._here.window
+        return self._current.window
 
     @property
     def firing(self) -> int:
-        return self._here.firing
+        return self._current.firing
 
     @property
     def watermark(self) -> Timestamp:
@@ -251,10 +251,10 @@ class WindowFunctionContext(Generic[K]):
             raise FlowDefinitionError(
                 f"side output {LATE!r} of step {self._name!r} has its late records; give the tag another name"
             )
-        self._sides.add(tag.name, value, self._here.window.max_timestamp)
+        self._sides.add(tag.name, value, self._current.window.max_timestamp)
 
     @property
-    def _here(self) -> KeyWindow:
+    def _current(self) -> KeyWindow:
         if self._at is None:
             raise OperatorError(
                 f"step {self._name!r} used the context of a window function outside of its methods; "

@@ -70,7 +70,7 @@ class SeparateWindows:
         self.windows_of: Final[RecordWindows] = (
             self._on_staggered_grid(staggers)
             if staggers is not None
-            else self._anywhere
+            else self._off_grid
             if start_of is None
             else self._on_grid(start_of)
         )
@@ -120,7 +120,7 @@ class SeparateWindows:
         return self._opened(TimeWindow(start, end)).of(key)
 
     def _on_grid(self, start_of: Callable[[Timestamp], Timestamp]) -> RecordWindows:
-        grid, kept, assign = self._grid, self._kept, self._assign
+        grid, kept, assign = self._grid, self._open_entries, self._assign
 
         def windows_of(key: Hashable, value: Any, time: Timestamp) -> list[KeyWindow]:
             # Hot path: windows on a grid are looked up by their start; neither a window nor its hash is made.
@@ -135,7 +135,7 @@ class SeparateWindows:
         return windows_of
 
     def _on_staggered_grid(self, staggers: Staggers) -> RecordWindows:
-        grid, kept, size = self._grid, self._kept, staggers.size
+        grid, kept, size = self._grid, self._open_entries, staggers.size
 
         def windows_of(key: Hashable, value: Any, time: Timestamp) -> list[KeyWindow]:
             # Windows of different staggers never start at the same time, so the start identifies a window.
@@ -149,10 +149,10 @@ class SeparateWindows:
 
         return windows_of
 
-    def _anywhere(self, key: Hashable, value: Any, time: Timestamp) -> Iterator[KeyWindow]:
+    def _off_grid(self, key: Hashable, value: Any, time: Timestamp) -> Iterator[KeyWindow]:
         # One at a time: an assigner may return a window twice, and the window may be removed after the first.
         for window in self._assign(value, time):
-            for opened in self._kept((window,)):
+            for opened in self._open_entries((window,)):
                 yield opened.of(key)
 
     def windows_at_key_watermark(
@@ -165,7 +165,7 @@ class SeparateWindows:
             if not self._lifetime.is_cleaned_up(self._lifetime.cleanup(window)):
                 yield self._opened(window).of(key)
 
-    def _kept(self, windows: Sequence[TimeWindow]) -> list[OpenWindow]:
+    def _open_entries(self, windows: Sequence[TimeWindow]) -> list[OpenWindow]:
         kept: list[OpenWindow] = []
         for window in windows:
             opened = self._windows.get(window)

@@ -123,7 +123,7 @@ class SessionAggregateOperator(IncrementalWindows):
                     session.held = add(session.held, value)
                     if time + gap > session.end:
                         session.end = time + gap
-                elif not self._add_outside(key, time, value):
+                elif not self._add_to_sessions(key, time, value):
                     late.append(value)
                     late_times.append(time)
         except RAISED as exc:
@@ -181,7 +181,7 @@ class SessionAggregateOperator(IncrementalWindows):
 
     # --------------------------------------------------------------------------------------- records
 
-    def _add_outside(self, key: Hashable, time: Timestamp, value: object) -> bool:
+    def _add_to_sessions(self, key: Hashable, time: Timestamp, value: object) -> bool:
         """Fold a record into the sessions that it touches, or into a new one; return False if it is late."""
         end = time + self._gap
         watermark = self._watermark_for(key)

@@ -106,7 +106,7 @@ def open_state(session: SparkSession, savepoint: Path) -> dict[str, str]:
         noun = _noun(row["kind"], has_end=row["has_end"])
         if noun is not None:
             found.setdefault(row["operator"], Counter())[noun] += row["count"]
-    return {step: _in_words(nouns) for step, nouns in found.items()}
+    return {step: _counts_text(nouns) for step, nouns in found.items()}
 
 
 def _noun(kind: str, *, has_end: bool) -> str | None:
@@ -121,7 +121,7 @@ def _noun(kind: str, *, has_end: bool) -> str | None:
             return "key"
 
 
-def _in_words(nouns: Counter[str]) -> str:
+def _counts_text(nouns: Counter[str]) -> str:
     # A key with a timer is counted once.
     return ", ".join(
         counted(number, noun)
