@@ -69,7 +69,7 @@ class BadRecord:
     """Data of a source that is no valid record; it is emitted to the source's dead-letter stream."""
 
     place: str
-    """Its place in the source, for people: ``orders.jsonl.gz, line 17``."""
+    """Its location in the source, for messages: ``orders.jsonl.gz, line 17``."""
     reason: str
     raw: bytes
     """The data, at most the first 4,096 bytes."""

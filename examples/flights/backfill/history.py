@@ -29,7 +29,7 @@ from flights.weather import Observation
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-#: The files are small; each row group becomes a task all the same.
+#: The files are small; each row group is one task nevertheless.
 _CONF: Final = {
     "spark.sql.files.maxPartitionBytes": "512k",
     "spark.sql.files.openCostInBytes": "64k",
