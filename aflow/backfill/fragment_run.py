@@ -22,7 +22,7 @@ from aflow.backfill.fragments import Exit, Fragment
 from aflow.backfill.stamp import StampOperator, TimelessOperator
 from aflow.connect import Writer
 from aflow.errors import InternalError, SinkError
-from aflow.graph.nodes import MIXING, Edge, Kind, Node
+from aflow.graph.nodes import UNION_METHOD, Edge, Kind, Node
 from aflow.graph.plan import Plan, TaskPlan
 from aflow.machines.batch_size import BatchSize
 from aflow.model.key_groups import DEFAULT_KEY_GROUPS
@@ -250,7 +250,7 @@ def _over_history(node: Node, fragment: Fragment, until: Timestamp | None) -> No
     if node.begins_time and node.operator is not None:
         cut = until if node.name in fragment.cuts_at else None
         return replace(node, operator=partial(_stamping, node.operator, cut))
-    if node.what == MIXING:
+    if node.what == UNION_METHOD:
         return replace(node, operator=TimelessOperator)
     return node
 

@@ -7,7 +7,7 @@ from typing import Any
 
 from aflow.connect import Sink, Source
 from aflow.errors import FlowDefinitionError, shown
-from aflow.graph.nodes import KEEPING_KEYS, Edge, Kind, Node
+from aflow.graph.nodes import KEY_PRESERVING_METHODS, Edge, Kind, Node
 from aflow.model.resource import Resource
 from aflow.model.tags import Tag
 from aflow.operators.base import Operator
@@ -201,7 +201,7 @@ class FlowGraph:
 
 def _is_keyed(node: Node) -> bool:
     """Return True for ``key_by``, and for steps of its keyed stream that keep the keys."""
-    while node.what in KEEPING_KEYS and node.inputs:
+    while node.what in KEY_PRESERVING_METHODS and node.inputs:
         node = node.inputs[0].origin
     return node.what == "key_by"
 

@@ -45,10 +45,10 @@ class Custom:
 
 
 #: ``Node.what`` of the step that merges several streams.
-MIXING: Final = "union"
+UNION_METHOD: Final = "union"
 
 #: ``Node.what`` of the steps that keep the keys of a keyed stream.
-KEEPING_KEYS: Final = frozenset({"map", "filter", "flat_map"})
+KEY_PRESERVING_METHODS: Final = frozenset({"map", "filter", "flat_map"})
 
 Partitioning: TypeAlias = Forward | HashByKey | Rebalance | Broadcast | Custom
 
@@ -106,4 +106,4 @@ class Node:
     @property
     def roles(self) -> tuple[str, ...]:
         """The names of the inputs; empty if the step treats them alike."""
-        return ("left", "right") if len(self.inputs) == 2 and self.what != MIXING else ()
+        return ("left", "right") if len(self.inputs) == 2 and self.what != UNION_METHOD else ()
