@@ -35,19 +35,19 @@ LAST = 2**62
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """Timer of each key, its postponed time, and the watermarks."""
+    """The time of the timer of each key, its postponed time, and the watermarks."""
 
-    set: list[int]
-    put_off: list[int]
+    registered: list[int]
+    postponed: list[int]
     moments: list[int]
 
     @staticmethod
     def of(keys: int) -> Work:
         """Return the same input for every call with the same number of keys."""
-        chance = random.Random(7)
+        rng = random.Random(7)
         end = keys * SPREAD
-        first = [chance.randrange(end) for _ in range(keys)]
-        later = [at + chance.randrange(1, end) for at in first]
+        first = [rng.randrange(end) for _ in range(keys)]
+        later = [at + rng.randrange(1, end) for at in first]
         return Work(first, later, [2 * end * step // STEPS for step in range(1, STEPS + 1)])
 
 
@@ -72,17 +72,17 @@ def with_queue(work: Work, watch: Watch) -> list[Fired]:
     """Run ``TimerQueue`` alone."""
     queue: TimerQueue[int, None] = TimerQueue()
     fired: list[Fired] = []
-    for key, at in enumerate(work.set):
+    for key, at in enumerate(work.registered):
         queue.register(at, key, None)
-    watch.lap("set")
-    for key, (at, later) in enumerate(zip(work.set, work.put_off, strict=True)):
+    watch.lap("registered")
+    for key, (at, later) in enumerate(zip(work.registered, work.postponed, strict=True)):
         queue.delete(at, key, None)
         queue.register(later, key, None)
-    watch.lap("put_off")
+    watch.lap("postponed")
     for moment in work.moments:
         for at, key, _ in queue.due(moment):
             fired.append((at, key))
-    watch.lap("ring")
+    watch.lap("fired")
     return fired
 
 
@@ -91,21 +91,21 @@ def by_hand(work: Work, watch: Watch) -> list[Fired]:
     heap: list[Fired] = []
     live: dict[int, int] = {}
     fired: list[Fired] = []
-    for key, at in enumerate(work.set):
+    for key, at in enumerate(work.registered):
         live[key] = at
         heappush(heap, (at, key))
-    watch.lap("set")
-    for key, later in enumerate(work.put_off):
+    watch.lap("registered")
+    for key, later in enumerate(work.postponed):
         live[key] = later
         heappush(heap, (later, key))
-    watch.lap("put_off")
+    watch.lap("postponed")
     for moment in work.moments:
         while heap and heap[0][0] <= moment:
             at, key = heappop(heap)
             if live.get(key) == at:
                 del live[key]
                 fired.append((at, key))
-    watch.lap("ring")
+    watch.lap("fired")
     return fired
 
 
