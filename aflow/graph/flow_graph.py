@@ -160,7 +160,7 @@ class FlowGraph:
             if _is_keyed(node) and node.id not in read:
                 raise FlowDefinitionError(
                     f"no step uses the keys of step {node.name!r} ({node.what}); add a keyed step such as "
-                    f".fold(…), .process(…) or .window(…), or remove the key_by"
+                    f".fold(…), .process(…), .window(…).fold(…) or a join with .inner(…), or remove the key_by"
                 )
             if node.kind is not Kind.SINK and node.id not in read:
                 raise FlowDefinitionError(

@@ -147,6 +147,8 @@ def test_a_keyed_stream_without_a_keyed_step_is_refused_with_the_remedy() -> Non
 
     assert "no step uses the keys of step 'by size'" in message
     assert "a keyed step such as .fold(" in message
+    assert ".window(…).fold(…)" in message, "a window without a function adds no step"
+    assert ".inner(…)" in message, "neither does a join"
     assert ".to(" not in message
 
 
