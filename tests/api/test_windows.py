@@ -258,7 +258,7 @@ class OnlyAssigns:
         (lambda: af.Tumbling(SECOND, stagger="random"), "WindowStagger.ALIGNED"),  # type: ignore[arg-type]
         (lambda: af.triggers.Count(0), "from 1 on"),
         (lambda: af.triggers.ContinuousEventTime(timedelta(0)), "ContinuousEventTime every"),
-        (lambda: af.triggers.EventTime(early=3), "early= takes a trigger"),  # type: ignore[arg-type]
+        (lambda: af.triggers.EventTime(early=3), "early= takes an aflow.triggers.Trigger"),  # type: ignore[arg-type]
         (lambda: af.evictors.Time(timedelta(0)), "evictors.Time size"),
         (lambda: keyed().window(af.Tumbling), "window\\(\\) takes windows"),  # type: ignore[arg-type]
         (lambda: keyed().window(SECOND), "window\\(\\) takes windows"),  # type: ignore[arg-type]

@@ -89,7 +89,9 @@ class EventTime(Trigger[T], Generic[T]):
     def __post_init__(self) -> None:
         for name, trigger in (("early", self.early), ("late", self.late)):
             if trigger is not None and not isinstance(trigger, Trigger):
-                raise FlowDefinitionError(f"{name}= takes a trigger, not {shown(trigger)}")
+                raise FlowDefinitionError(
+                    f"{name}= takes an aflow.triggers.Trigger, not {shown(trigger)}"
+                )
 
     @property
     def merges(self) -> bool:
@@ -385,7 +387,9 @@ class Purging(Trigger[T], Generic[T]):
 
     def __post_init__(self) -> None:
         if not isinstance(self.trigger, Trigger):
-            raise FlowDefinitionError(f"Purging takes a trigger, not {shown(self.trigger)}")
+            raise FlowDefinitionError(
+                f"Purging takes an aflow.triggers.Trigger, not {shown(self.trigger)}"
+            )
 
     @property
     def merges(self) -> bool:

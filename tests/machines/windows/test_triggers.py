@@ -450,9 +450,15 @@ def test_clear_clears_its_window_and_no_other(
             lambda: Delta(5, cast("Any", 3)),
             "delta of triggers.Delta is a function of two values, not 3",
         ),
-        (lambda: Purging(cast("Any", Count)), "Purging takes a trigger, not .*Count"),
-        (lambda: EventTime(early=cast("Any", 5)), "early= takes a trigger, not 5"),
-        (lambda: EventTime(late=cast("Any", Never)), "late= takes a trigger, not .*Never"),
+        (
+            lambda: Purging(cast("Any", Count)),
+            "Purging takes an aflow.triggers.Trigger, not .*Count",
+        ),
+        (lambda: EventTime(early=cast("Any", 5)), "early= takes an aflow.triggers.Trigger, not 5"),
+        (
+            lambda: EventTime(late=cast("Any", Never)),
+            "late= takes an aflow.triggers.Trigger, not .*Never",
+        ),
     ],
     ids=range(10),
 )
