@@ -97,8 +97,13 @@ class Flow:
     def start(self, **options: Unpack[StartOptions]) -> Job:
         """Return a job of this flow, for ``async with flow.start() as job:``; it runs on the running event loop.
 
-        The arguments are documented in ``StartOptions``. Nothing runs before the ``async with``: a job that is
-        collected without it emits a ``RuntimeWarning``.
+        ``parallelism`` (1) is the number of subtasks of each keyed step, and of each source that can be divided;
+        ``options`` are settings of the run. With ``checkpointing`` the job takes checkpoints and continues from them:
+        from the one that ``restore`` names, ``"latest"``, ``"fresh"`` or a path, and after a failure as ``restart``
+        allows. ``allow_dropped_state=True`` accepts stored state without a place in the pipeline. ``on_event`` is
+        called with the outcome of each checkpoint and with each restart and its cause.
+
+        Nothing runs before the ``async with``: a job that is collected without it emits a ``RuntimeWarning``.
 
         Raises ``FlowDefinitionError`` if the pipeline is incomplete or an argument is invalid.
         """
