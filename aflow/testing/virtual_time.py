@@ -354,13 +354,26 @@ def run(
     """Run a coroutine, or a function that returns one, to its end in virtual time, and return its result.
 
     As ``asyncio.run``: a new loop, closed at the end, with leftover tasks cancelled. ``seed``, ``start``, ``patience``
-    are those of ``VirtualTimeLoop``. Raises errors of the coroutine, and ``NothingCanHappen`` instead of hanging.
+    are those of ``VirtualTimeLoop``. Raises errors of the coroutine, and ``NothingCanHappen`` instead of hanging;
+    ``RuntimeError`` if an event loop is running.
     """
+    _check_no_running_loop()
     factory = functools.partial(VirtualTimeLoop, seed=seed, start=start, patience=patience)
     with asyncio.Runner(loop_factory=factory) as runner:
         # The loop first: it checks its arguments, and a coroutine made before would not be awaited.
         runner.get_loop()
         return runner.run(main() if callable(main) else main)
+
+
+def _check_no_running_loop() -> None:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return
+    raise RuntimeError(
+        "run() and run_flow() run an event loop of their own, and one is running already; call them from a plain "
+        "function, or use FlowDriver in a test under @virtual_time"
+    )
 
 
 @overload

@@ -205,3 +205,13 @@ def test_a_driver_needs_virtual_time() -> None:
 
     with pytest.raises(af.FlowDefinitionError, match="VirtualClock\\(\\) needs virtual time"):
         asyncio.run(drive())
+
+
+def test_run_flow_refuses_a_running_loop() -> None:
+    flow, _ = reminding(ScriptedSource("a"))
+
+    async def run_within() -> None:
+        run_flow(flow)
+
+    with pytest.raises(RuntimeError, match="use FlowDriver in a test under @virtual_time"):
+        asyncio.run(run_within())
