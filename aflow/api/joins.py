@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
-from typing import Any, Generic, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from aflow.api.checks import check_function, check_storable
 from aflow.api.connected import JoinResults
+from aflow.api.missing_methods import missing_method
 from aflow.api.step_inputs import KeyedPair
 from aflow.api.windows import Windows, choose_windows
 from aflow.errors import FlowDefinitionError, shown
@@ -63,6 +64,12 @@ class AsOfJoinedStreams(Generic[L, R]):
     def __init__(self, step: JoinStep) -> None:
         self._step = step
 
+    # Type checkers find the mistake themselves, and must not accept every name.
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing_method(self, name)
+
     def inner(self, into: Callable[[L, R], U], *, name: str) -> JoinResults[L, R, U]:
         """Emit ``into(left, right)`` for each pair; drop records without a partner."""
         return self._step.add(Join.INNER, into, name)
@@ -80,6 +87,12 @@ class JoinedStreams(Generic[L, R]):
 
     def __init__(self, step: JoinStep) -> None:
         self._step = step
+
+    # Type checkers find the mistake themselves, and must not accept every name.
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing_method(self, name)
 
     def inner(self, into: Callable[[L, R], U], *, name: str) -> JoinResults[L, R, U]:
         """Emit ``into(left, right)`` for each pair; drop records without a partner."""

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable
-from typing import Any, Generic, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from aflow.api.checks import check_function, check_storable
 from aflow.api.functions import Initial
+from aflow.api.missing_methods import missing_method
 from aflow.api.stream import Stream
 from aflow.api.windows import WindowChoice
 from aflow.errors import FlowDefinitionError
@@ -61,6 +62,12 @@ class WindowedStream(Generic[K, T]):
         self._windows = windows
         self._key_type = key_type
         self._parallelism = parallelism
+
+    # Type checkers find the mistake themselves, and must not accept every name.
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing_method(self, name)
 
     @overload
     def fold(

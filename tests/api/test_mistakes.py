@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import copy
 from collections.abc import Iterable
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,35 @@ def test_a_method_of_streams_without_keys_names_the_remedy_on_a_keyed_stream(met
         getattr(keyed, method)
     assert not hasattr(keyed, method)
     assert not hasattr(keyed, "flatmap")
+
+
+def builders() -> tuple[Any, Any, Any]:
+    numbers = af.Flow("mistake").source([1]).event_time(lambda n: n).key_by(abs)
+    second = timedelta(seconds=1)
+    near = numbers.interval_join(numbers, between=(-second, second))
+    return near, numbers.as_of_join(numbers), numbers.window(af.Tumbling(second))
+
+
+def test_a_join_or_window_without_its_step_names_the_remedy() -> None:
+    near, as_of, windowed = builders()
+
+    for builder, remedy in (
+        (near, r"JoinedStreams has no method to\(\): .*\.inner\(into, name=…\), .*\.full\(…\)"),
+        (as_of, r"AsOfJoinedStreams has no method to\(\): .*\.inner\(into, name=…\) or \.left"),
+        (windowed, r"WindowedStream has no method to\(\): add a function of the window"),
+    ):
+        with pytest.raises(af.FlowDefinitionError, match=remedy):
+            builder.to(af.CollectSink())
+        assert not hasattr(builder, "to")
+        assert not hasattr(builder, "tto")
+        copy.copy(builder)
+
+
+def test_an_as_of_join_refuses_the_kinds_that_it_does_not_have() -> None:
+    _, as_of, _ = builders()
+
+    with pytest.raises(af.FlowDefinitionError, match=r"only \.inner\(…\) and \.left\(…\)"):
+        as_of.full(print)
 
 
 def test_a_method_that_no_stream_has_is_an_attribute_error_with_a_suggestion() -> None:
