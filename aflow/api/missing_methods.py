@@ -28,16 +28,16 @@ def _remedy(stream: object, name: str) -> str | None:
     from aflow.api.stream import Stream
     from aflow.api.windowed import WindowedStream
 
-    if isinstance(stream, AsOfJoinedStreams) and _has(JoinedStreams, name):
+    if isinstance(stream, AsOfJoinedStreams) and _has_method(JoinedStreams, name):
         return "an as-of join has only .inner(…) and .left(…)"
     if isinstance(stream, (AsOfJoinedStreams, JoinedStreams)):
         kinds = ".inner(into, name=…) or .left(…)"
         if isinstance(stream, JoinedStreams):
             kinds = ".inner(into, name=…), .left(…), .right(…) or .full(…)"
-        return f"add the step of the join by {kinds} before" if _has(Stream, name) else None
+        return f"add the step of the join by {kinds} before" if _has_method(Stream, name) else None
     if isinstance(stream, WindowedStream):
         function = "add a function of the window before, such as .fold(…) or .apply(…)"
-        return function if _has(Stream, name) else None
+        return function if _has_method(Stream, name) else None
     if isinstance(stream, KeyedStream):
         before = "call it before .key_by(…), or on the results of a keyed step such as .process(…)"
         return before if _has_method(Stream, name) else None
