@@ -99,7 +99,7 @@ def check_restart(restart: object) -> None:
     """Refuse a value that is no restart strategy. Raises ``FlowDefinitionError``."""
     if not isinstance(restart, NoRestart | FixedDelay | ExponentialDelay | FailureRate):
         raise FlowDefinitionError(
-            f"restart takes NoRestart(), FixedDelay(…), ExponentialDelay(…) or FailureRate(…), "
+            f"restart takes NoRestart(), FixedDelay(…), ExponentialDelay(…) or FailureRate(…) of aflow.restart, "
             f"not {shown(restart)}"
         )
 

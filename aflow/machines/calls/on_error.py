@@ -79,5 +79,6 @@ def check_on_error(policy: object) -> None:
     if not isinstance(policy, Fail | Drop | DeadLetter | Fallback):
         hint = "; call it: Fail(), Drop()" if isinstance(policy, type) else ""
         raise FlowDefinitionError(
-            f"on_error= takes Fail(), Drop(), DeadLetter(tag) or Fallback(function), not {shown(policy)}{hint}"
+            f"on_error= takes Fail(), Drop(), DeadLetter(tag) or Fallback(function) of aflow.calls, "
+            f"not {shown(policy)}{hint}"
         )

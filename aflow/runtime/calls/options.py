@@ -171,7 +171,7 @@ def _capacity(method: str, capacity: object) -> tuple[int, Adaptive | None]:
         return capacity.most, capacity
     if type(capacity) is not int or capacity < 1:
         raise FlowDefinitionError(
-            f"{method}(capacity=…) takes the number of calls that may be under way at once, from 1 on, or Adaptive(), "
+            f"{method}(capacity=…) takes the number of calls in flight, at least 1, or aflow.calls.Adaptive(), "
             f"not {shown(capacity)}"
         )
     return capacity, None

@@ -131,7 +131,8 @@ class Checkpointing:
     def _check_barriers(self) -> None:
         if not isinstance(self.barriers, Aligned | Unaligned):
             raise FlowDefinitionError(
-                f"Checkpointing.barriers takes Aligned() or Unaligned(), not {shown(self.barriers)}"
+                f"Checkpointing.barriers takes Aligned() or Unaligned() of aflow.checkpoints, "
+                f"not {shown(self.barriers)}"
             )
         if not isinstance(self.guarantee, ProcessingGuarantee):
             raise FlowDefinitionError(

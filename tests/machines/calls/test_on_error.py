@@ -37,7 +37,7 @@ def test_there_are_four_policies(policy: object) -> None:
         (Drop, r"on_error= takes Fail\(\).*Drop.*; call it: Fail\(\), Drop\(\)"),
         (
             "drop",
-            r"on_error= takes Fail\(\), Drop\(\), DeadLetter\(tag\) or Fallback\(function\), not 'drop'",
+            r"on_error= takes Fail\(\), Drop\(\), DeadLetter\(tag\) or Fallback\(function\) of aflow.calls, not 'drop'",
         ),
         (None, "not None"),
     ],
