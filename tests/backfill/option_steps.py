@@ -82,6 +82,16 @@ def negated(item: Item, error: BaseException) -> Item:
     return replace(item, n=-item.n)
 
 
+class FourCalls:
+    """A limiter of a user: four calls run at once."""
+
+    def __init__(self, settings: af.calls.Adaptive) -> None:
+        self.limit = 4
+
+    def ended(self, now: float, latency: float, ok: bool, in_flight: int) -> None:
+        """The limit does not adapt."""
+
+
 def service() -> af.Resource[Service]:
     return af.Resource(opened, shared="service", name="the service")
 
@@ -89,7 +99,7 @@ def service() -> af.Resource[Service]:
 def policies() -> dict[str, Any]:
     """All options of a call but ``ordered``, ``cache``, ``of`` and ``codec``, with all of theirs."""
     return {
-        "capacity": af.calls.Adaptive(start=3, least=2, most=7, on=Unavailable),
+        "capacity": af.calls.Adaptive(start=3, least=2, most=7, on=Unavailable, limiter=FourCalls),
         "timeout": millis(60_000),
         "attempt_timeout": millis(30_000),
         "deadline": never,

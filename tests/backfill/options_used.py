@@ -22,9 +22,10 @@ STREAMS: Final[list[type]] = [
 ]
 #: Public classes and functions whose results are passed to steps.
 VALUES: Final[list[tuple[ModuleType, str]]] = [
-    *((af, name) for name in ("Tumbling", "Sliding", "Session", "DynamicSession", "Count")),
-    *((af, name) for name in ("Adaptive", "Cache", "CircuitBreaker", "RateLimit", "Retry")),
-    *((af, name) for name in ("Resource", "Fallback", "DeadLetter")),
+    *((af, name) for name in ("Tumbling", "Sliding", "Session", "Count", "Retry", "Resource")),
+    (af.windows, "DynamicSession"),
+    *((af.calls, name) for name in ("Adaptive", "Cache", "CircuitBreaker", "RateLimit")),
+    *((af.calls, name) for name in ("Fallback", "DeadLetter")),
     *((af.triggers, name) for name in ("ContinuousEventTime", "Count", "Delta", "EventTime")),
     *((af.triggers, name) for name in ("Purging", "ContinuousProcessingTime")),
     *((af.evictors, name) for name in ("Count", "Delta", "Time")),

@@ -26,7 +26,7 @@ ELSEWHERE = {
     "Tumbling(stagger)": "aligned over history: test_event_time_only",
     "Sliding(domain)": "test_event_time_only",
     "Session(domain)": "test_event_time_only",
-    "DynamicSession(domain)": "test_event_time_only",
+    "windows.DynamicSession(domain)": "test_event_time_only",
     "triggers.ContinuousEventTime(every)": "fires by the watermark, which history has for each record: test_moments",
     "Stream.to(sink)": "every case ends in one",
     "Stream.to(name)": "every case ends in one",

@@ -58,7 +58,7 @@ def test_windows_are_unknown_until_restored_and_the_exit_status_says_so(
     assert (result.exit_code, result.stderr) == (3, "")
     assert "  step 'numbers' (source): kept" in result.stdout
     assert "  step 'sums' (window.fold): unknown until restored" in result.stdout
-    assert "types are compared when the step is restored: windows" in result.stdout
+    assert "types are compared when the step is restored: panes" in result.stdout
 
 
 @pytest.mark.asyncio

@@ -284,7 +284,7 @@ def test_an_evictor_that_returns_nothing_fails_with_the_cure() -> None:
 
     said = str(failure(build))
 
-    assert "before() of the evictor returned None: it must return the elements that stay" in said
+    assert "before() of the evictor returned None: it must return the elements to keep" in said
 
 
 def test_a_fold_that_begins_with_none_may_return_it() -> None:

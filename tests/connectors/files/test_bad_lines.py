@@ -98,7 +98,7 @@ async def test_a_line_in_another_encoding_is_bad(tmp_path: Path, of: type[Paymen
 
     message = await error_of(source)
 
-    assert f"{file}, line 2: byte 0xeb at column 11 is not utf-8; encoding= tells" in message
+    assert f"{file}, line 2: byte 0xeb at column 11 is not utf-8; encoding= sets" in message
 
 
 @pytest.mark.asyncio
