@@ -251,7 +251,9 @@ class Ruled(Payments):
     [
         pytest.param(AsyncRight(), r"AsyncRight\.process_right is a coroutine", id="async"),
         pytest.param(TwoOfOneName(), "TwoOfOneName.again: another state", id="name taken"),
-        pytest.param(Ruled(), "can only be declared in a BroadcastProcess; use MapState", id="broadcast"),
+        pytest.param(
+            Ruled(), "can only be declared in a BroadcastProcess; use MapState", id="broadcast"
+        ),
         pytest.param(Payments, r"write Payments\(\)", id="class"),
         pytest.param(5, "a CoProcess is needed, not 5; subclass CoProcess", id="no function"),
     ],
