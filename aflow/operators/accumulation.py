@@ -32,7 +32,7 @@ class Accumulation:
     of no records, into which others can be merged. Without it accumulators are values that neither ``add`` nor
     ``merge`` changes (``reduce``).
 
-    ``add`` may be replaced by an equal function that costs less: read it again for each batch.
+    ``add`` and ``merge`` may be replaced by equal functions that cost less: read them again for each batch or firing.
     """
 
     first: Callable[[Any], Any]
@@ -54,6 +54,17 @@ class Accumulation:
     None: plain Python values.
     """
 
+    def copy(self, held: Any) -> Any:
+        """Return an accumulator equal to ``held`` that may be changed or emitted while ``held`` is kept."""
+        if self.fresh is None or self.merge is None:
+            return held
+        return self.merge(self.fresh(), held)
+
+    def merged(self, older: Any, newer: Any) -> Any:
+        """Return ``merge(older, newer)``, for windows that require a ``merge``."""
+        assert self.merge is not None
+        return self.merge(older, newer)
+
     def codec_for(self, of: type[Any] | None) -> Codec[Any]:
         """Return the codec of accumulators of the declared type ``of``, or None. Raises ``FlowDefinitionError``."""
         return state_codec(of) if of is not None or self.codec is None else self.codec
@@ -70,21 +81,17 @@ def folding(
     and not only change one.
     """
     first = _checked_first(initial, fn, "fold()")
-    codec = codec_of_results(initial, fn)
-    checked = None if merge is None else _checked_merge(merge)
-    return Accumulation(first, fn, merge=checked, fresh=initial, codec=codec)
+    made = Accumulation(first, fn, fresh=initial, codec=codec_of_results(initial, fn))
+    if merge is not None:
+        made.merge = _checked_once(made, "merge", merge, "merge=")
+    return made
 
 
 def reducing(fn: Callable[[Any, Any], Any]) -> Accumulation:
     """Start with the first record, continue with ``fn(so_far, value)``. The first result is checked."""
 
-    def add(so_far: Any, value: Any) -> Any:
-        after = fn(so_far, value)
-        _check_returned(so_far, after, "reduce()", fn)
-        made.add = fn  # no further check
-        return after
-
-    made = Accumulation(lambda value: value, add, merge=fn, codec=codec_of_reduced(fn))
+    made = Accumulation(lambda value: value, fn, merge=fn, codec=codec_of_reduced(fn))
+    made.add = _checked_once(made, "add", fn, "reduce()")
     return made
 
 
@@ -107,19 +114,18 @@ def _checked_first(
     return first
 
 
-def _checked_merge(merge: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
-    """Return ``merge`` with a check of its first result."""
-    checked = False
+def _checked_once(
+    owner: Accumulation, name: str, fn: Callable[[Any, Any], Any], method: str
+) -> Callable[[Any, Any], Any]:
+    """Return ``fn`` with a check; when a result has passed it, ``fn`` itself replaces attribute ``name``."""
 
-    def merged(older: Any, newer: Any) -> Any:
-        nonlocal checked
-        after = merge(older, newer)
-        if not checked:
-            _check_returned(older, after, "merge=", merge)
-            checked = True
+    def checked(older: Any, newer: Any) -> Any:
+        after = fn(older, newer)
+        _check_returned(older, after, method, fn)
+        setattr(owner, name, fn)
         return after
 
-    return merged
+    return checked
 
 
 def _check_returned(before: object, after: object, method: str, fn: Callable[..., Any]) -> None:

@@ -102,13 +102,6 @@ class IncrementalWindows(Operator):
         self.watermark = timestamp
         self._ahead = self._ahead.after(timestamp)
 
-    def _copy(self, held: Any) -> Any:
-        """Return an accumulator equal to ``held`` that may be changed or emitted while ``held`` is kept."""
-        accumulation = self._accumulation
-        if accumulation.fresh is None or accumulation.merge is None:
-            return held
-        return accumulation.merge(accumulation.fresh(), held)
-
     def _windowed(
         self, window: TimeWindow, key: Hashable, held: Any, firing: int
     ) -> Windowed[Any, Any]:

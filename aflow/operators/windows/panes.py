@@ -344,7 +344,7 @@ class PaneAggregateOperator(IncrementalWindows):
                 return contents
             kept: Accumulators = {}
             for key, held in contents.items():
-                kept[key] = self._copy(held)
+                kept[key] = self._accumulation.copy(held)
             return kept
         except RAISED as exc:
             failed = key if self._stacks is None else self._stacks.key
@@ -372,7 +372,8 @@ class PaneAggregateOperator(IncrementalWindows):
         self, key: Hashable, pane: Timestamp, windows: range, known: bool
     ) -> list[tuple[Timestamp, Any, bool]]:
         """Return start and accumulator of ``key`` for each of ``windows``, and True if it has several records."""
-        panes, merge, copy = self._panes, self._accumulation.merge, self._copy
+        panes, accumulation = self._panes, self._accumulation
+        merge, copy = accumulation.merge, accumulation.copy
         if self._stacks is None or merge is None:
             return [(pane, copy(panes[pane][key]), known)]
         until_pane, has_others = panes[pane][key], known

@@ -96,7 +96,6 @@ class SessionAggregateOperator(IncrementalWindows):
             of=of,
             key_type=key_type,
         )
-        self._merge = accumulation.merge
         self._gap = gap
         #: The newest session of a key, if it has not fired. Later records can touch no other session of the key.
         self._newest: dict[Hashable, _Session] = {}
@@ -213,7 +212,7 @@ class SessionAggregateOperator(IncrementalWindows):
         first, last = former[0], former[-1]
         held = first.held
         for session in former[1:]:
-            held = self._merge(held, session.held)
+            held = self._accumulation.merged(held, session.held)
         for session in former:
             session.retired = True
             self._remove(session)
@@ -301,7 +300,7 @@ class SessionAggregateOperator(IncrementalWindows):
         session.firings += 1
         session.fired = True
         window = TimeWindow(session.start, session.end)
-        held = self._copy(session.held) if self._lateness else session.held
+        held = self._accumulation.copy(session.held) if self._lateness else session.held
         return window, session.key, held, session.firings
 
     def _emit(self, results: list[_Result]) -> None:

@@ -18,7 +18,7 @@ changed once made, except for those of the back, which belong to it alone.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable
 from typing import Any
 
 from aflow.model.time import MIN_TIMESTAMP, Timestamp
@@ -58,10 +58,8 @@ class TwoStacks:
     """The aggregates, by key, of the panes that start from ``low`` up to ``high`` (exclusive); both only grow."""
 
     def __init__(self, panes: Panes, accumulation: Accumulation) -> None:
-        assert accumulation.merge is not None
         self._panes = panes
-        self._merge = accumulation.merge
-        self._fresh = accumulation.fresh
+        self._accumulation = accumulation
         # Before all panes: the pane of the first timestamp may start before it.
         self._low = self._high = 2 * MIN_TIMESTAMP
         #: The front has the panes before it, the back the others.
@@ -114,16 +112,23 @@ class TwoStacks:
                         del front[key]
         self._low = max(self._low, low)
 
+    @property
+    def _merge(self) -> Callable[[Any, Any], Any]:
+        """The present merge function: read it once for a pass over keys."""
+        merge = self._accumulation.merge
+        assert merge is not None
+        return merge
+
     def _enter(self, starts: Iterable[Timestamp]) -> None:
-        back, merge = self._back, self._merge
+        back, merge, copy = self._back, self._merge, self._accumulation.copy
         for start in starts:
             for key, held in self._panes[start].items():
                 self.key = key
-                back[key] = merge(back[key], held) if key in back else self._copy(held)
+                back[key] = merge(back[key], held) if key in back else copy(held)
 
     def _suffixes(self, low: Timestamp, high: Timestamp) -> dict[Hashable, list[Any]]:
         front: dict[Hashable, list[Any]] = {}
-        merge, copy = self._merge, self._copy
+        merge, copy = self._merge, self._accumulation.copy
         for start in reversed(self._panes.between(low, high)):
             for key, held in self._panes[start].items():
                 stack = front.get(key)
@@ -135,7 +140,8 @@ class TwoStacks:
         return front
 
     def _sums(self) -> Accumulators:
-        front, back, merge, copy = self._front, self._back, self._merge, self._copy
+        front, back = self._front, self._back
+        merge, copy = self._merge, self._accumulation.copy
         sums: Accumulators = {}
         for key, stack in front.items():
             self.key = key
@@ -153,6 +159,7 @@ class TwoStacks:
             return
         older = self._panes.between(self._low, self._middle)
         newer = self._panes.between(self._middle, self._high)
+        merge, copy = self._merge, self._accumulation.copy
         for key in self._stale:
             self.key = key
             self._front.pop(key, None)
@@ -161,15 +168,11 @@ class TwoStacks:
             for start in reversed(older):
                 if key in (contents := self._panes[start]):
                     held = contents[key]
-                    stack.append(self._merge(self._copy(held), stack[-1]) if stack else held)
+                    stack.append(merge(copy(held), stack[-1]) if stack else held)
             if stack:
                 self._front[key] = stack
             for start in newer:
                 if key in (contents := self._panes[start]):
                     held, back = contents[key], self._back
-                    back[key] = self._merge(back[key], held) if key in back else self._copy(held)
+                    back[key] = merge(back[key], held) if key in back else copy(held)
         self._stale = set()
-
-    def _copy(self, held: Any) -> Any:
-        fresh = self._fresh
-        return held if fresh is None else self._merge(fresh(), held)

@@ -119,9 +119,7 @@ class AccumulatorContents:
 
     def __init__(self, accumulation: Accumulation, of: type[Any] | None) -> None:
         self._accumulation = accumulation
-        self._merge = accumulation.merge
         self._result = accumulation.result
-        self._fresh = accumulation.fresh
         self._codec = accumulation.codec_for(of)
 
     def add(self, held: Any, value: Any, _timestamp: Timestamp, /) -> Any:
@@ -130,8 +128,7 @@ class AccumulatorContents:
         return self._accumulation.add(held, value)
 
     def merge(self, held: Any, other: Any) -> Any:
-        assert self._merge is not None  # check_logic requires it where windows merge
-        return self._merge(held, other)
+        return self._accumulation.merged(held, other)
 
     def fire(
         self,
@@ -142,9 +139,7 @@ class AccumulatorContents:
         *,
         last: bool,
     ) -> Any:
-        shown = held
-        if not last and self._fresh is not None and self._merge is not None:
-            shown = self._merge(self._fresh(), held)
+        shown = held if last else self._accumulation.copy(held)
         on_contents(shown if self._result is None else self._result(shown))
         return held
 
