@@ -162,28 +162,34 @@ __all__ = [
     "windows",
 ]
 
-_GROUPS_OF_MOVED_NAMES = (
+#: Groups all of whose names were in this module before.
+_MOVED_GROUPS = (
     backends,
     calls,
     checkpoints,
-    connect,
     errors,
     metrics,
     restart,
     streams,
     watermarks,
     windows,
-    evictors,
-    triggers,
 )
+#: Names that were in this module before, of groups that have others.
+_MOVED_NAMES = {
+    "BadRecord": connect,
+    "Delivery": connect,
+    "Evictor": evictors,
+    "Trigger": triggers,
+}
 
 if not TYPE_CHECKING:  # for type checkers a moved or misspelt name is an error
 
     def __getattr__(name: str) -> Any:
         """Return a name that has moved to a group, with a ``DeprecationWarning`` that tells its place."""
-        for group in _GROUPS_OF_MOVED_NAMES:
-            if name in group.__all__:
-                moved = f"{group.__name__}.{name}"
-                warnings.warn(f"aflow.{name} is {moved} now", DeprecationWarning, stacklevel=2)
-                return getattr(group, name)
-        raise AttributeError(f"module 'aflow' has no attribute {name!r}")
+        groups = (group for group in _MOVED_GROUPS if name in group.__all__)
+        group = _MOVED_NAMES.get(name) or next(groups, None)
+        if group is None:
+            raise AttributeError(f"module 'aflow' has no attribute {name!r}")
+        place = f"{group.__name__}.{name}"
+        warnings.warn(f"aflow.{name} is {place} now", DeprecationWarning, stacklevel=2)
+        return getattr(group, name)

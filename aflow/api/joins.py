@@ -55,52 +55,39 @@ class JoinStep:
         )
 
 
-class AsOfJoinedStreams(Generic[L, R]):
+class _InnerOrLeft(Generic[L, R]):
+    """The kinds that all joins have."""
+
+    def __init__(self, step: JoinStep) -> None:
+        self._step = step
+
+    # Type checkers find the mistake themselves, and must not accept every name.
+    if not TYPE_CHECKING:
+
+        def __getattr__(self, name: str) -> Any:
+            raise missing_method(self, name)
+
+    def inner(self, into: Callable[[L, R], U], *, name: str) -> JoinResults[L, R, U]:
+        """Emit ``into(left, right)`` for each pair; drop records without a partner."""
+        return self._step.add(Join.INNER, into, name)
+
+    def left(self, into: Callable[[L, R | None], U], *, name: str) -> JoinResults[L, R, U]:
+        """Emit ``into(left, right)`` for each pair, and ``into(left, None)`` for left records without a partner."""
+        return self._step.add(Join.LEFT, into, name)
+
+
+class AsOfJoinedStreams(_InnerOrLeft[L, R]):
     """Two keyed streams whose records ``L`` are joined with the newest record ``R``; choose ``inner`` or ``left``.
 
     Each method adds the step, which is named ``name``, and returns the stream of its results.
     """
 
-    def __init__(self, step: JoinStep) -> None:
-        self._step = step
 
-    # Type checkers find the mistake themselves, and must not accept every name.
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            raise missing_method(self, name)
-
-    def inner(self, into: Callable[[L, R], U], *, name: str) -> JoinResults[L, R, U]:
-        """Emit ``into(left, right)`` for each pair; drop records without a partner."""
-        return self._step.add(Join.INNER, into, name)
-
-    def left(self, into: Callable[[L, R | None], U], *, name: str) -> JoinResults[L, R, U]:
-        """Emit ``into(left, right)`` for each pair, and ``into(left, None)`` for left records without a partner."""
-        return self._step.add(Join.LEFT, into, name)
-
-
-class JoinedStreams(Generic[L, R]):
+class JoinedStreams(_InnerOrLeft[L, R]):
     """Two keyed streams whose records ``L`` and ``R`` are joined; choose ``inner``, ``left``, ``right`` or ``full``.
 
     Each method adds the step, which is named ``name``, and returns the stream of its results.
     """
-
-    def __init__(self, step: JoinStep) -> None:
-        self._step = step
-
-    # Type checkers find the mistake themselves, and must not accept every name.
-    if not TYPE_CHECKING:
-
-        def __getattr__(self, name: str) -> Any:
-            raise missing_method(self, name)
-
-    def inner(self, into: Callable[[L, R], U], *, name: str) -> JoinResults[L, R, U]:
-        """Emit ``into(left, right)`` for each pair; drop records without a partner."""
-        return self._step.add(Join.INNER, into, name)
-
-    def left(self, into: Callable[[L, R | None], U], *, name: str) -> JoinResults[L, R, U]:
-        """Emit ``into(left, right)`` for each pair, and ``into(left, None)`` for left records without a partner."""
-        return self._step.add(Join.LEFT, into, name)
 
     def right(self, into: Callable[[L | None, R], U], *, name: str) -> JoinResults[L, R, U]:
         """Emit ``into(left, right)`` for each pair, and ``into(None, right)`` for right records without a partner."""
