@@ -24,6 +24,10 @@ myst_heading_anchors = 4
 myst_links_external_new_tab = False
 
 autodoc_member_order = "groupwise"
+#: Methods of base classes too, such as ``Stream.map_async``, but not those of Python's own classes.
+autodoc_default_options = {
+    "inherited-members": "object, BaseException, Exception, Enum, Generic, Protocol, tuple, dict, str, float, int"
+}
 autodoc_typehints = "signature"
 autodoc_preserve_defaults = True
 python_use_unqualified_type_names = True
@@ -46,6 +50,5 @@ def _skip_repeated_names(
     app: Sphinx, what: str, name: str, value: object, skip: bool, options: Any
 ) -> bool | None:
     """Skip names that ``aflow`` exports too on the pages of other modules, so that each has one description."""
-    if app.env.docname != _FRONT_DOOR and getattr(aflow, name, None) is value:
-        return True
-    return None
+    repeated = name in aflow.__all__ and getattr(aflow, name) is value
+    return True if repeated and app.env.docname != _FRONT_DOOR else None

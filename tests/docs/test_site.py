@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib import import_module
 from pathlib import Path
 
 import pytest
 
 import aflow
+from tests.architecture.public_names import DOORS, promised
 from tests.docs.test_snippets import PROJECT
 
 
@@ -23,6 +25,22 @@ def test_the_site_builds_without_a_warning_and_documents_each_public_name(tmp_pa
     )
 
     assert (done.returncode, done.stderr) == (0, "")
+    missing = [
+        f"{door}.{name}"
+        for door in DOORS
+        for name in promised(door)
+        if not _is_documented(door, name, tmp_path)
+    ]
+    assert missing == []
     page = (tmp_path / "reference" / "api" / "aflow.html").read_text(encoding="utf-8")
-    classes = [name for name in aflow.__all__ if isinstance(getattr(aflow, name), type)]
-    assert [name for name in classes if f'id="aflow.{name}"' not in page] == []
+    assert 'id="aflow.Stream.map_async"' in page  # of a base class
+
+
+def _is_documented(door: str, name: str, site: Path) -> bool:
+    """Return True if the page of ``door``, or that of ``aflow`` for a name that both have, describes a class."""
+    value = getattr(import_module(door), name)
+    if not isinstance(value, type):
+        return True
+    page = "aflow" if name in aflow.__all__ and getattr(aflow, name) is value else door
+    text = (site / "reference" / "api" / f"{page}.html").read_text(encoding="utf-8")
+    return f'id="{page}.{name}"' in text
