@@ -45,12 +45,6 @@ class KeyTimers:
         """Record that the alarm went off: it is not set any more."""
         self._alarm.on_fired()
 
-    def snapshot(self, key_codec: KeyGroupCodec) -> Keyed:
-        """Return all timers by key group. Raises ``CheckpointError`` for a key without encoding."""
-        return key_codec.file(
-            {name: map(_row, self.queues[domain].entries()) for domain, name in TIMER_NAMES.items()}
-        )
-
     def capture(
         self, *, changes: bool, beside: Collection[Hashable] = ()
     ) -> Mapping[str, Members] | None:

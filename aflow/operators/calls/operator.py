@@ -433,9 +433,6 @@ class AsyncOperator(Operator):
         )
         return CapturedCalls(self._stored, self.context.subtask, queue.calls, fences)
 
-    def snapshot(self) -> OperatorSnapshot:
-        return self.capture(changes=False).encoded()
-
     def restore(self, snapshot: OperatorSnapshot) -> None:
         """Call for the restored records before all others. Their watermarks follow them again."""
         for one in restored_queue(snapshot, self._stored, self.context):

@@ -40,7 +40,6 @@ from aflow.operators.calls.handlers.stored import (
     HANDLERS,
     CapturedHandlers,
     TimerCall,
-    encoded,
     restored,
     standing,
     timer_call,
@@ -49,9 +48,8 @@ from aflow.operators.calls.handlers.timers import HandlerTimers
 from aflow.operators.calls.operator import AsyncOperator
 from aflow.operators.group_watermarks import no_group_ahead, restored_watermarks
 from aflow.operators.handler_results import iterable
-from aflow.operators.key_timers import TIMER_NAMES
 from aflow.operators.keyed_state import keyed_backend
-from aflow.state.keyed_entries import CapturedRows, KeyedRows, merge_keyed
+from aflow.state.keyed_entries import CapturedRows, KeyedRows
 from aflow.state.layouts import descriptions
 from aflow.state.snapshot import Captured, OperatorSnapshot
 from aflow.state.specs import declared_states
@@ -298,16 +296,6 @@ class AsyncProcessOperator(AsyncOperator):
 
     def declares(self) -> dict[str, bytes]:
         return dict(descriptions(self._states))
-
-    def snapshot(self) -> OperatorSnapshot:
-        """Raises ``CheckpointError`` for a key or a value that cannot be encoded."""
-        backend = self._backend
-        under_way = encoded(standing(self._epochs.calls), self._stored, self.context.subtask)
-        return OperatorSnapshot(
-            merge_keyed(backend.snapshot(), self._timers.snapshot(backend.key_codec)),
-            {**self._stored_watermark(), **under_way},
-            members=frozenset(TIMER_NAMES.values()),
-        )
 
     def capture(self, *, changes: bool) -> Captured:
         """Raises ``CheckpointError`` for a value that cannot be encoded."""

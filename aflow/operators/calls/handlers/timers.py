@@ -108,10 +108,6 @@ class HandlerTimers:
 
     # ---------------------------------------------------------------------------------------- snapshots
 
-    def snapshot(self, key_codec: KeyGroupCodec) -> Keyed:
-        """Raises ``CheckpointError`` for a key without encoding."""
-        return self._all.snapshot(key_codec)
-
     def capture(
         self, *, changes: bool, beside: Collection[Hashable]
     ) -> Mapping[str, Members] | None:

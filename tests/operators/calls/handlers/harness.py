@@ -155,6 +155,10 @@ class Awaiting:
     def values(self) -> list[Any]:
         return [value for one in self.emitted() if isinstance(one, Batch) for value in one.values]
 
+    def snapshot(self) -> OperatorSnapshot:
+        """Return the snapshot of the operator."""
+        return self.operator.snapshot() or OperatorSnapshot()
+
     def state(self, name: str, key: Hashable) -> object:
         """Return the state ``name`` of ``key``, as a snapshot stores it."""
         everything = KeyGroupCodec(
@@ -163,7 +167,7 @@ class Awaiting:
         backend = MemoryBackend(everything)
         for spec in declared_states(self._function):
             backend.cell(spec)
-        backend.restore(self.operator.snapshot().keyed)
+        backend.restore(self.snapshot().keyed)
         return backend.get(name, key)
 
     def side(self, tag: str) -> list[Any]:

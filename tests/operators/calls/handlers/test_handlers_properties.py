@@ -284,7 +284,7 @@ class Subtasks:
             chain.append(snapshot)
 
     def snapshot(self) -> OperatorSnapshot:
-        return merge(one.operator.snapshot() for one in self.subtasks)
+        return merge(one.snapshot() for one in self.subtasks)
 
     def restart(self) -> None:
         """From what was captured, in another parallelism."""

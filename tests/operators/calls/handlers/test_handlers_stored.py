@@ -25,7 +25,7 @@ def test_a_handler_under_way_runs_again_after_a_restore(start: Start) -> None:
     step = start(Adding()).push(1, 2, keys=["a", "a"])
     step.go_on("a")
 
-    restored = start(Adding(), step.operator.snapshot())
+    restored = start(Adding(), step.snapshot())
 
     assert total(restored, "a") is None
     restored.finish()
@@ -36,7 +36,7 @@ def test_a_handler_that_waits_behind_a_fence_is_in_the_snapshot(start: Start) ->
     step = start(Adding()).push(1, keys=["a"]).watermark(5).push(2, keys=["b"])
     step.go_on("b").go_on("b")
 
-    restored = start(Adding(), step.operator.snapshot()).finish()
+    restored = start(Adding(), step.snapshot()).finish()
 
     assert sorted(restored.values()) == ["a1", "b2"]
 
@@ -45,7 +45,7 @@ def test_what_has_left_is_not_in_the_snapshot(start: Start) -> None:
     step = start(Adding()).push(1, 2, keys=["a", "a"])
     step.go_on("a").go_on("a")
 
-    restored = start(Adding(), step.operator.snapshot()).finish()
+    restored = start(Adding(), step.snapshot()).finish()
 
     assert restored.values() == ["a3"]
 
@@ -54,7 +54,7 @@ def test_a_timer_whose_handler_has_not_come_to_its_end_rings_again(start: Start)
     step = start(Ringing()).push([3, 5], keys=["a"]).finish().watermark(8)
     step.items()
 
-    restored = start(Ringing(), step.operator.snapshot()).finish()
+    restored = start(Ringing(), step.snapshot()).finish()
 
     assert restored.items() == [(("a", 3, 8), 3), (("a", 5, 8), 5), (("a", 4, 8), 4), 8]
 
@@ -62,7 +62,7 @@ def test_a_timer_whose_handler_has_not_come_to_its_end_rings_again(start: Start)
 def test_timers_keep_their_place_between_restored_records(start: Start) -> None:
     step = start(Ringing()).push([3], keys=["a"]).watermark(8).push([20], keys=["a"])
 
-    restored = start(Ringing(), step.operator.snapshot())
+    restored = start(Ringing(), step.snapshot())
     restored.push([30], keys=["a"]).finish()
 
     assert restored.values() == [
@@ -83,7 +83,7 @@ def test_event_timers_keep_their_place_in_a_snapshot_behind_a_processing_timer_u
     if behind:
         step.push("behind", keys=["a"], at=[110])
 
-    restored = start(OnBothClocks(), step.operator.snapshot()).watermark(130)
+    restored = start(OnBothClocks(), step.snapshot()).watermark(130)
     restored.finish()
 
     late = ["a behind"] if behind else []
@@ -103,12 +103,12 @@ def test_a_subtask_that_is_restored_from_two_keeps_the_watermark_of_each_key(sta
         for groups in ranges(128, 2)
     )
     with closing(Awaiting(Ringing(), subtask=0, parallelism=2)) as behind:
-        former = [behind.push([9], keys=[slow]).watermark(7).operator.snapshot()]
+        former = [behind.push([9], keys=[slow]).watermark(7).snapshot()]
     with closing(Awaiting(Ringing(), subtask=1, parallelism=2)) as ahead:
-        former.append(ahead.push([9], keys=[fast]).watermark(10).operator.snapshot())
+        former.append(ahead.push([9], keys=[fast]).watermark(10).snapshot())
 
     restored = start(Ringing(), merge(former)).push([20], [20], keys=[fast, slow]).finish()
-    again = start(Ringing(), restored.operator.snapshot())
+    again = start(Ringing(), restored.snapshot())
     values = restored.values() + again.push([21], [21], keys=[fast, slow]).finish().values()
 
     assert [value for value in values if value[0] == fast] == [
@@ -129,9 +129,9 @@ def test_the_watermark_of_a_former_subtask_counts_until_this_one_has_reached_it(
 ) -> None:
     with closing(Awaiting(Ringing(), subtask=1, parallelism=2)) as ahead:
         fast = next(key for key in "abcdefghijklmnop" if key_group(key, 128) in ranges(128, 2)[1])
-        former = ahead.watermark(10).operator.snapshot()
+        former = ahead.watermark(10).snapshot()
     with closing(Awaiting(Ringing(), subtask=0, parallelism=2)) as behind:
-        both = merge([former, behind.watermark(7).operator.snapshot()])
+        both = merge([former, behind.watermark(7).snapshot()])
 
     step = start(Ringing(), both)
     for watermark in (8, 11, 12):
@@ -145,7 +145,7 @@ def test_the_watermark_of_a_former_subtask_counts_until_this_one_has_reached_it(
 def test_a_restored_step_with_nothing_under_way_is_not_busy(start: Start) -> None:
     step = start(Ringing()).push([30], keys=["a"]).finish().watermark(8)
 
-    restored = start(Ringing(), step.operator.snapshot())
+    restored = start(Ringing(), step.snapshot())
 
     assert not restored.operator.busy
     assert restored.watermark(7).items() == []
@@ -155,7 +155,7 @@ def test_a_restored_step_with_nothing_under_way_is_not_busy(start: Start) -> Non
 def test_processing_timers_are_restored(start: Start) -> None:
     step = start(Doing()).push(do(lambda ctx: ctx.set_processing_timer(50)), keys=["a"]).finish()
 
-    restored = start(Doing(), step.operator.snapshot()).clock(50).finish()
+    restored = start(Doing(), step.snapshot()).clock(50).finish()
 
     assert restored.values() == [(TimeDomain.PROCESSING, 50, None)]
 
@@ -167,7 +167,7 @@ def test_a_watermark_that_waits_for_a_handler_is_emitted_by_restored_subtasks_wi
     step = start(Adding()).push(1, keys=["a"]).watermark(5)
 
     for subtask, expected in enumerate(([5], [("a1", None), 5])):
-        shared = step.operator.snapshot().restricted_to(ranges(128, 2)[subtask])
+        shared = step.snapshot().restricted_to(ranges(128, 2)[subtask])
         restored = Awaiting(Adding(), restored=shared, subtask=subtask, parallelism=2)
         with closing(restored):
             assert restored.finish().items() == expected
