@@ -58,8 +58,8 @@ class Fragment:
     record at the very end of a window belongs to it, unless the window has fired, as it has with a lag of 1.
     """
     end_margin: int = 0
-    """How far (ms) before the end of the history the time of records may be that only the live job sends to the head,
-    since an upstream fragment holds their input in its state. The watermark ends earlier by this margin. ``NEVER`` or
+    """Margin (ms) before the end of the history for records that only the live job sends to the head, since an
+    upstream fragment holds their input in its state. The watermark ends earlier by this margin. ``NEVER`` or
     more: an upstream step assigned a second, arbitrary timestamp. Then no watermark is emitted, and the live job fires
     everything that waits for it.
     """

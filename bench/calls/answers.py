@@ -42,7 +42,7 @@ class Answers:
             self._timer = self._checked(
                 self._libc.timerfd_create(_CLOCK_MONOTONIC, os.O_NONBLOCK | os.O_CLOEXEC)
             )
-        #: Whose turn it is, and when (ns), in order, since all answers take as long.
+        #: Times (ns) of answers and their futures, in order, since all answers take as long.
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
     def __enter__(self) -> Self:

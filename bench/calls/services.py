@@ -34,7 +34,7 @@ class Service:
         self._area = 0.0
         self.answered = 0
         self.rejected = 0
-        #: How many were answered in each phase that is over.
+        #: Answered calls in each finished phase.
         self.by_phase: list[int] = []
 
     async def run(self, seconds: float) -> float:

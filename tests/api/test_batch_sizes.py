@@ -19,7 +19,7 @@ from tests.backfill.items import Item, at_of, millis
 
 SIZES: Final = (1, 7, 1_024)
 
-#: Those that fire by the clock, at moments that have nothing to do with batches; and what is no trigger.
+#: Triggers of processing time, which do not depend on batches; and names that are no trigger.
 BY_THE_CLOCK: Final = {"ProcessingTime", "ContinuousProcessingTime"}
 NO_TRIGGERS: Final = {"MergeContext", "Trigger", "TriggerContext", "TriggerResult"}
 NO_EVICTORS: Final = {"Element", "Evictor", "EvictorContext"}

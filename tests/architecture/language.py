@@ -37,17 +37,36 @@ INTENDED: Final = {
 }
 
 
+#: A comment that documents an attribute.
+ATTRIBUTE_COMMENT: Final = re.compile(r"\s*#: (.*)")
+
+
 def relative_docstrings(source: str) -> Iterator[tuple[int, str]]:
-    """Yield the line and the first words of each docstring that begins with a relative clause or a question."""
-    documented = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+    """Yield the line and the first words of each docstring that begins with a relative clause or a question.
+
+    Docstrings of attributes and ``#:`` comments above them are docstrings, too.
+    """
+    for line, text in sorted([*_docstrings(source), *_attribute_comments(source)]):
+        if RELATIVE.match(text):
+            yield line, f"the docstring begins with {text[:30]!r}; name the thing"
+
+
+def _docstrings(source: str) -> Iterator[tuple[int, str]]:
+    """Yield all strings that are statements: docstrings of modules, classes, functions and attributes."""
     for node in ast.walk(ast.parse(source)):
-        if isinstance(node, documented):
-            text = ast.get_docstring(node)
-            if text and RELATIVE.match(text):
-                yield (
-                    node.body[0].lineno,
-                    f"the docstring begins with {text[:30]!r}; name the thing",
-                )
+        match node:
+            case ast.Expr(ast.Constant(str(text))):
+                yield node.lineno, text.lstrip()
+
+
+def _attribute_comments(source: str) -> Iterator[tuple[int, str]]:
+    """Yield the first line of each comment of an attribute."""
+    inside = False
+    for number, line in enumerate(source.splitlines(), start=1):
+        found = ATTRIBUTE_COMMENT.match(line)
+        if found and not inside:
+            yield number, found[1]
+        inside = found is not None
 
 
 def persons(source: str) -> Iterator[tuple[int, str]]:

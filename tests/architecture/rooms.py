@@ -68,7 +68,7 @@ THIRD_PARTY: Final = {
     "uvloop": frozenset({"runtime", "testing", "cli"}),
 }
 
-#: What makes a machine depend on more than its arguments.
+#: Modules that make a machine depend on more than its arguments.
 IMPURE: Final = {
     *("asyncio", "concurrent", "threading", "multiprocessing", "subprocess"),
     *("os", "select", "selectors", "signal", "socket"),

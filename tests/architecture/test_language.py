@@ -26,6 +26,17 @@ def test_a_docstring_that_begins_with_a_relative_clause_is_found(word: str) -> N
     assert [line for line, _ in relative_docstrings(source)] == [4]
 
 
+@pytest.mark.parametrize(
+    "source", ['x = 1\n"""What is due."""\n', "a = 1\n#: Where it is.\nx = 1\n"]
+)
+def test_the_docstring_and_the_comment_of_an_attribute_are_docstrings(source: str) -> None:
+    assert [line for line, _ in relative_docstrings(source)] == [2]
+
+
+def test_only_the_first_line_of_a_comment_is_its_begin() -> None:
+    assert list(relative_docstrings("#: The place\n#: where it is.\n#: That holds.\nx = 1\n")) == []
+
+
 def test_a_docstring_with_a_verb_or_a_noun_phrase_is_not_found() -> None:
     source = 'class Whatever:\n    """Whatsoever."""\n    def f(self):\n        """Return the count."""\n'
 

@@ -83,7 +83,7 @@ class HandOver:
     delay: int = DELAY
     """The ``max_delay`` of the flow, in ms."""
     before: int = 1
-    """How far the watermark of the past is before T at its end, in ms."""
+    """Distance (ms) of the last watermark of the past from T."""
     source: Callable[[list[Reading]], af.Source[Reading]] = lambda readings: ScriptedSource(
         *readings
     )

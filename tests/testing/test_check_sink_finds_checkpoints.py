@@ -39,7 +39,7 @@ class Safe(Sink[str]):
     def __init__(self, fault: Fault) -> None:
         self.fault = fault
         self.seen: list[str] = []
-        #: What was committed, and what waits for it, by writer and checkpoint.
+        #: Committed and waiting output, by writer and checkpoint.
         self.committed: set[tuple[int, int]] = set()
         self.waiting: dict[tuple[int, int], list[str]] = {}
 

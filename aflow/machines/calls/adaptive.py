@@ -47,7 +47,7 @@ _TOLERANCE: Final = 1.25
 #: The limit is never multiplied by less for the latency of one window.
 _STRONGEST_GRADIENT: Final = 0.3
 
-#: How fast lower latencies pull the baseline down, a window.
+#: Share of the difference by which lower latencies reduce the baseline in a window.
 _DRIFT: Final = 0.2
 
 #: Latencies that a window needs; and the most that it waits for because they differ, in all and for each call at
@@ -376,7 +376,7 @@ class _Service:
         #: Limit and latency where the limit began to fall, or fell without effect. None unless it falls.
         self._worst: tuple[float, float] | None = None
         self._fallen_from = 0.0
-        #: How often it fell by much without effect.
+        #: Number of large decreases without effect.
         self._strikes = 0
 
     def learn(self, latency: float) -> None:

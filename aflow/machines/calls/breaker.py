@@ -136,13 +136,13 @@ class Breaker:
         self._settings = settings
         self._half = settings.window.total_seconds() / 2
         self.state = BreakerState.CLOSED
-        #: How often the circuit opened.
+        #: Number of times that the circuit has opened.
         self.opened = 0
-        #: When the state began; calls that began earlier say nothing.
+        #: Start of the state; calls that started earlier do not count.
         self._since = -inf
-        #: When the pause is over. Means nothing while closed.
+        #: End of the pause. Unused while closed.
         self._until = -inf
-        #: How long (seconds) the next pause is.
+        #: Length (seconds) of the next pause.
         self._pause = settings.pause.total_seconds()
         #: Probes that are under way, and those that have succeeded. Together never more than ``probes``.
         self._probing = self._passed = 0

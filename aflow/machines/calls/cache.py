@@ -30,7 +30,7 @@ C = TypeVar("C")
 T_contra = TypeVar("T_contra", contravariant=True)
 U_contra = TypeVar("U_contra", contravariant=True)
 
-#: How many entries that are too old each ``put`` takes out. It adds one, so they go faster than they come.
+#: Expired entries that each ``put`` removes. It adds one entry, so they are removed faster than added.
 _SWEPT: Final = 2
 
 

@@ -32,7 +32,7 @@ Out: TypeAlias = list[list[Call] | Fence]
 """Runs of settled calls, none of them empty, and fences, in the order of emission."""
 
 
-#: How many calls may be held, and how many fences may wait, for each call that may be here otherwise. A step takes
+#: Held calls, and waiting fences, for each call that the queue has room for otherwise. A step takes
 #: twice its capacity of the latter, so a call may take 64 times as long as the mean one before it stops the input.
 HELD: Final = 32
 
@@ -207,7 +207,7 @@ class _Segment:
         self.left = 0
         #: In the order in which they were; of the first segment, those that have not left.
         self.settled: list[Call] = []
-        #: What ends the segment; None while it is open, as the last one is.
+        #: The fence that ends the segment; None while it is open, as the last one is.
         self.fence: Fence | None = None
 
 
@@ -221,9 +221,9 @@ class UnorderedCalls:
         #: From the first to the last.
         self._segments = deque((self._first,))
         self._out: Out = []
-        #: How many fences are in it.
+        #: Number of fences in the output.
         self._fences_out = 0
-        #: How many settled calls wait for the fence of an earlier segment.
+        #: Settled calls that wait for the fence of an earlier segment.
         self._held = 0
 
     def __len__(self) -> int:

@@ -32,10 +32,10 @@ T_contra = TypeVar("T_contra", contravariant=True)
 #: Whole numbers up to here are exact as floats, with room for sums.
 _MOST_UNITS: Final = 10**15
 
-#: How long (seconds) a bucket that the user gave no ``burst`` is filled.
+#: Time (seconds) that fills a bucket without a ``burst`` of the user.
 _BURST_TIME: Final = 0.1
 
-#: How long (seconds) a taker may be late for its turn without losing its place.
+#: Seconds by which a taker may miss its time without losing its position.
 _GRACE: Final = 0.25
 
 #: The shortest wait (seconds): more than the resolution of a clock that has run for years, so that time goes on.
@@ -44,7 +44,7 @@ _LEAST_WAIT: Final = 1e-6
 #: The wait (seconds) before asking again while another taker is late.
 _AGAIN: Final = 1e-3
 
-#: What is missing for less than this (seconds) is taken for rounding. It is owed all the same, and does not add up.
+#: A shortage of less than this (seconds) counts as rounding. It is still owed, and does not add up.
 _ROUNDING: Final = 1e-9
 
 

@@ -25,7 +25,7 @@ _CUTS: Final = (0.95, 0.85, 0.7)
 _EXPECTED_CUT: Final = 0.96
 _EXPECTED: Final = (0.97, 1.05)
 
-#: What fails after cuts to less than this share of the limit, in so many windows, is usual.
+#: Failures after cuts to less than this share of the limit, in so many windows, are usual.
 _WELL_BELOW: Final = 0.85
 _LOOKS: Final = 8
 
@@ -95,13 +95,13 @@ class Ceiling:
     __slots__ = ("_at", "_hold", "_holds", "_step")
 
     def __init__(self) -> None:
-        #: Where the last cut was; 0.0 if there was none.
+        #: The limit at the last cut; 0.0 without one.
         self._at = 0.0
         #: Windows for which the limit does not grow.
         self._hold = 0
         #: The same, after each cut.
         self._holds = _SHORT_HOLD
-        #: How fast it goes: without a ceiling in square roots of the limit, beyond one in calls.
+        #: Growth of a window: in square roots of the limit without a ceiling, in calls beyond one.
         self._step = 1.0
 
     def is_at(self, limit: float) -> bool:

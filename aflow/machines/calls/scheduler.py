@@ -52,7 +52,7 @@ class CallScheduler:
     ) -> None:
         self.queue = queue
         self.instructions: Final = Instructions()
-        #: How many settled calls in the queue have no result.
+        #: Settled calls in the queue without a result.
         self.without_results = 0
         self._settings: Final = settings
         self._functions: Final = functions or StepFunctions()
@@ -69,7 +69,7 @@ class CallScheduler:
         self.completed: Final[list[Call]] = []
         #: True while the input is idle, and after its end.
         self._is_quiet = False
-        #: How many records and fences the queue holds for each call that may run, before the step is full.
+        #: Records and fences in the queue for each call that may run, at which the step is full.
         self._share: Final = _share(settings)
         #: True if events need the time.
         self.is_timed: Final = self.attempts.is_timed

@@ -16,7 +16,7 @@ from aflow.machines.calls.retry import Retry
 from aflow.machines.calls.settings import CallSettings
 from aflow.runtime.calls.result_lists import gives_one_by_one
 
-#: What each method takes besides ``CallOptions``.
+#: Arguments of each method besides ``CallOptions``.
 _OWN: Final[Mapping[str, tuple[str, ...]]] = {
     "map_async": ("using", "into", "name"),
     "flat_map_async": ("using", "name"),

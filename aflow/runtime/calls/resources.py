@@ -128,7 +128,7 @@ class OpenResources:
         self._keep = partial(Keeper, reports=reports, grace=grace)
         #: In the order in which they were opened.
         self._keepers: list[Keeper] = []
-        #: What is open, for a subtask of a step.
+        #: Open resources, by step and subtask.
         self._opened: dict[tuple[int, int], object] = {}
 
     def of(self, node: int, subtask: int) -> object:

@@ -18,7 +18,7 @@ from aflow.runtime.clock import release_gil
 from aflow.runtime.fetcher import Fetcher
 from aflow.runtime.loop_budget import LoopBudget
 
-#: Where code lies that the user has not written.
+#: Folders of code that the user has not written.
 _LIBRARIES: Final = tuple(
     {
         os.path.join(sysconfig.get_path(kind), "")

@@ -87,13 +87,13 @@ class Simulation:
     ) -> None:
         self.service = service
         self.limit = limit
-        #: How many calls the step has to make at once at a moment; if that is less, the limit is not used.
+        #: Concurrent calls that the step wants to make at a time; with fewer than the limit, it is not used.
         self.wanted = wanted
         self.random = Random(seed)
         self.now = 0.0
         self.in_flight = 0
         self.busy = 0
-        #: When those calls were begun that wait for a server.
+        #: Start times of the calls that wait for a server.
         self.queue: deque[float] = deque()
         self.events: list[tuple[float, int, Callable[[], None]]] = []
         self.order = count()

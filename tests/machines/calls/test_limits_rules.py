@@ -32,7 +32,7 @@ class Step:
             breaker=self.breaker,
             broken=(OSError, TimeoutError),
         )
-        #: When calls under way began; for probes with how often the circuit had opened before, for others with 0.
+        #: Start times of calls in flight; probes with the number of times the circuit had opened, others with 0.
         self.calls: list[tuple[float, int]] = []
 
     @property

@@ -21,7 +21,7 @@ class QueueRules(RuleBasedStateMachine):
         super().__init__()
         self.queue: CallQueue = self.make()
         self.numbers = iter(range(10_000))
-        #: What was put and has not left, in the order of the stream.
+        #: Calls and fences that were put and not taken, in the order of the stream.
         self.here: list[Call | Fence] = []
         #: The calls among them that are settled, in the order in which they were.
         self.settled: list[Call] = []

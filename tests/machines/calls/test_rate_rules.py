@@ -18,7 +18,7 @@ TAKERS = ("a", "b", "c")
 #: The longest that a taker is late for what it was told (seconds); less than what costs it its place.
 LATEST = 0.2
 
-#: What the bucket takes for rounding, in seconds, and what rounding makes of moments.
+#: Shortage (seconds) that the bucket takes for rounding, and rounding errors of times.
 ROUNDING = 1e-6
 
 
@@ -36,9 +36,9 @@ class Taking(RuleBasedStateMachine):
         self.burst = burst
         self.bucket = TokenBucket(RateLimit[Any](count, timedelta(milliseconds=per), burst=burst))
         self.now = begin
-        #: When units were given, and how many.
+        #: Times of grants, and their units.
         self.given: list[tuple[float, int]] = []
-        #: When each taker that waits is to ask again, what for, and how many others were served since it began to.
+        #: For each waiting taker: the time of its next request, its units, and the takers served since.
         self.told: dict[str, tuple[float, int]] = {}
         self.overtaken: dict[str, set[str]] = {}
 

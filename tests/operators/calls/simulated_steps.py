@@ -49,7 +49,7 @@ class World:
     buckets: SharedBuckets = field(default_factory=SharedBuckets)
     steps: list[SimulatedStep] = field(default_factory=list["SimulatedStep"])
     begun: list[Began] = field(default_factory=list[Began])
-    #: What is to be done now, in order.
+    #: Callbacks to run now, in order.
     soon: deque[Callable[[], None]] = field(default_factory=deque[Callable[[], None]])
 
     def now(self) -> Timestamp:
@@ -111,7 +111,7 @@ class SimulatedStep:
         self.world, self.name, self.answer = world, name, answer
         self.output = RecordingOutput()
         self.alarm: Timestamp | None = None
-        #: When each call ends (ms).
+        #: The end (ms) of each call.
         self.ends: dict[Call, float] = {}
         self._gives: dict[Call, object] = {}
         #: The most calls that were under way at once.

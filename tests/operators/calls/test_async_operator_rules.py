@@ -102,7 +102,7 @@ class StepRules(RuleBasedStateMachine):
         self.records: dict[int, Record] = {}
         #: Fences that have not left, with their places.
         self.fences: list[tuple[int, Fence]] = []
-        #: What has left for each value.
+        #: Emitted results of each value.
         self.left: dict[int, list[Any]] = {}
         #: The last place of anything that left: of a fence, of a record, and of a record of each key.
         self.last_fence = self.last_record = -1

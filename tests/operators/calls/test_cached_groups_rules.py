@@ -84,9 +84,9 @@ class FewerCallsRules(RuleBasedStateMachine):
         self.start(None)
         #: Everything that the source has: records, and watermarks between them.
         self.source: list[Record | Watermark] = []
-        #: How much of it the step has got.
+        #: Number of records that the step has received.
         self.read = 0
-        #: What left, as the sink has it: numbers of records, and watermarks.
+        #: Output at the sink: numbers of records, and watermarks.
         self.sink: list[Left | Watermark] = []
         self.checkpoint: tuple[OperatorSnapshot | None, int, int] = (None, 0, 0)
         self.crashed = False

@@ -21,7 +21,7 @@ from tests.operators.calls.simulated_steps import SimulatedStep, World
 
 MS = timedelta(milliseconds=1)
 
-#: What happens: records come, time passes, there is no room behind the step, there is room, the step is restored.
+#: Events: records arrive, time passes, downstream is full, downstream has capacity, the step is restored.
 Event = tuple[str, int, int]
 EVENTS = st.lists(
     st.tuples(
@@ -50,9 +50,9 @@ class Limits:
     burst: int | None
     costs: bool
     options: dict[str, Any]
-    #: How many steps there are.
+    #: Number of steps.
     steps: int
-    #: What calls for a number take and give is told by this.
+    #: Seed of the durations and results of calls.
     salt: int
 
     def rate(self) -> RateLimit[Any]:

@@ -79,7 +79,7 @@ def test_all_other_logic_has_the_general_operator(logic: WindowLogic) -> None:
 
 
 Steps = list[list[tuple[str, int]] | int]
-"""What comes: batches of keys with timestamps after the watermark, or by how much the watermark goes on."""
+"""Inputs: batches of keys with timestamps after the watermark, or advances of the watermark."""
 
 steps = st.lists(
     st.one_of(

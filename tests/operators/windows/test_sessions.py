@@ -383,7 +383,7 @@ def test_an_error_of_result_for_a_late_record_is_reported_once() -> None:
 
 
 Steps = list[list[tuple[str, int]] | int]
-"""What comes: batches of keys with timestamps after the watermark, or by how much the watermark goes on."""
+"""Inputs: batches of keys with timestamps after the watermark, or advances of the watermark."""
 
 steps = st.lists(
     st.one_of(

@@ -18,7 +18,7 @@ class NotedService:
 
     takes: float = 0.05
     fails: Callable[[int, float], bool] = lambda number, now: False
-    #: When (s) each call began, and for which number.
+    #: Start (s) and number of each call.
     begun: list[tuple[float, int]] = field(default_factory=list[tuple[float, int]])
 
     async def ask(self, number: int) -> int:

@@ -106,7 +106,7 @@ class SharedTable(ParquetTable):
         super().__init__(output, None)
         self._columns = columns
         self._rows: RowsOut | None = None
-        #: Whether the last finished file has columns.
+        #: True if the last finished file has columns.
         self.has_columns = True
 
     def columns(self, records: Sequence[object]) -> Any:

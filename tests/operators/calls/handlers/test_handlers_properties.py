@@ -40,10 +40,10 @@ class Command:
     sets: tuple[Timestamp, ...]
     deletes: tuple[Timestamp, ...]
     again: int
-    """When one of its timers rings, set another one that much later (or earlier); 0: do not."""
+    """Delay (ms, may be negative) of a new timer that a fired timer sets; 0: none."""
     pauses: int
     fails: int
-    """How many attempts fail."""
+    """Number of failing attempts."""
 
 
 Result = tuple[str, str, object, int, int]
@@ -237,7 +237,7 @@ class Subtasks:
             )
             for subtask in range(parallelism)
         ]
-        #: What was captured of each: a complete snapshot, and changes since.
+        #: Captures of each subtask: a complete snapshot, and the changes since.
         self.chains: list[list[OperatorSnapshot]] = [
             [] if restored is None else [restored.restricted_to(groups)]
             for groups in ranges(128, parallelism)
