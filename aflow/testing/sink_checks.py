@@ -149,7 +149,7 @@ class _SinkCheck(Generic[S]):
                 async with asyncio.timeout(0):  # cancels as soon as a write has to wait
                     await probe.write(writer, self._records)
             except TimeoutError:
-                pass
+                pass  # the cancellation that is checked
 
     async def _two_writers(self) -> None:
         probe = self._probe

@@ -234,7 +234,7 @@ class _SourceCheck(Generic[T]):
                 while await self._read(source, split, reader, 1024) is not None:
                     pass
         except TimeoutError:
-            pass
+            pass  # the cancellation that is checked
 
     async def _ids(self, source: Source[T]) -> list[str]:
         ids = [split.id for split in await self._in_time(source.splits(), "splits()")]

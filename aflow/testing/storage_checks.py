@@ -254,7 +254,7 @@ class _StorageCheck:
                 async with asyncio.timeout(0):  # cancels at the first wait
                     await self._write(storage, 2, 0, _numbered(2))
             except TimeoutError:
-                pass
+                pass  # the cancellation that is checked
             await self._discard(storage, 2)
             await self._sweep(storage, [])
             await self._expect(storage, 1, _numbered(1), "after a write that was cancelled")

@@ -252,9 +252,8 @@ class CallSlots:
             if cancelling():
                 await self._forget_cancellation(slot)
             try:
-                changed = (
-                    context != clean
-                )  # nearly always both are one object inside, which is quick
+                # Nearly always both share one object inside, which is quick to compare.
+                changed = context != clean
             except Exception:  # a value cannot be compared
                 changed = True
             if changed:
@@ -301,9 +300,8 @@ class CallSlots:
             if cancelling():
                 await self._forget_cancellation(slot)
             try:
-                changed = (
-                    context != clean
-                )  # nearly always both are one object inside, which is quick
+                # Nearly always both share one object inside, which is quick to compare.
+                changed = context != clean
             except Exception:  # a value cannot be compared
                 changed = True
             if changed:

@@ -130,7 +130,7 @@ def _locked(folder: Path, flags: int) -> int | None:
         if os.path.samestat(os.fstat(lock), os.stat(name)):
             return lock
     except (BlockingIOError, FileNotFoundError):
-        pass
+        pass  # another program holds the lock, or has removed the folder
     except LocksMissing:
         if flags & os.O_CREAT:
             return lock

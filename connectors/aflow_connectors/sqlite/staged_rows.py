@@ -84,7 +84,7 @@ class PreparedRows:
                 "".join((owner, path, *columns)).encode()  # SQLite takes no text that is not UTF-8
                 return cls(writer, epoch, checkpoint, rows, tuple(columns), owner, path)
         except (AttributeError, KeyError, TypeError, UnicodeEncodeError):
-            pass
+            pass  # of another kind: refused below
         raise RestoreError(
             f"sink {sink!r} cannot commit {shown(committable)}: the checkpoint was taken with another kind of sink "
             f"under this name"

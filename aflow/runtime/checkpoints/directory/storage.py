@@ -255,7 +255,7 @@ class DirectoryStorage:
                     # Parts are removed only after this, so that no power failure restores a manifest without parts.
                     self._files.sync_folder(self.folder)
                 except FileNotFoundError:
-                    pass
+                    pass  # it was removed before
                 except OSError as exc:
                     raise CheckpointError(f"cannot remove {path}: {reason(exc)}") from exc
 
