@@ -54,9 +54,9 @@ def relative_docstrings(source: str) -> Iterator[tuple[int, str]]:
 def _docstrings(source: str) -> Iterator[tuple[int, str]]:
     """Yield all strings that are statements: docstrings of modules, classes, functions and attributes."""
     for node in ast.walk(ast.parse(source)):
-        match node:
-            case ast.Expr(ast.Constant(str(text))):
-                yield node.lineno, text.lstrip()
+        value = node.value if isinstance(node, ast.Expr) else None
+        if isinstance(value, ast.Constant) and isinstance(value.value, str):
+            yield value.lineno, value.value.lstrip()
 
 
 def _attribute_comments(source: str) -> Iterator[tuple[int, str]]:
