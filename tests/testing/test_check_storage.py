@@ -54,8 +54,20 @@ class Keepsake(DirectoryStorage):
         return None
 
 
+class Hasty(DirectoryStorage):
+    """Sweeps the parts of checkpoints that are not completed, and no others."""
+
+    async def sweep(self, keep: Collection[FileRef]) -> None:
+        completed = self._opened().checkpoints.values()
+        files = [*keep, *(ref for manifest in completed for ref in manifest.files)]
+        kept = {Path(ref.path).name for ref in files}
+        for path in (self.folder / "parts").iterdir():
+            if path.name not in kept:
+                path.unlink()
+
+
 class Impatient(DirectoryStorage):
-    """Sweeps the parts of checkpoints that are not completed."""
+    """Sweeps all parts that it is not told to keep."""
 
     async def sweep(self, keep: Collection[FileRef]) -> None:
         kept = {Path(ref.path).name for ref in keep}
@@ -107,6 +119,7 @@ class Littering(DirectoryStorage):
         pytest.param(Numberless, "next_id() is 1, though a part of checkpoint 9", id="numberless"),
         pytest.param(Stateless, "the states of two subtasks are {} instead of", id="stateless"),
         pytest.param(Keepsake, "kept() after discard(2) is [1, 2]", id="keepsake"),
+        pytest.param(Hasty, "beside writers/parts", id="hasty"),
         pytest.param(Impatient, "latest() raises RestoreError", id="impatient"),
         pytest.param(Lossy, "the states of a compacted chain are", id="lossy"),
         pytest.param(Overwriting, "export() to a path that exists raises no", id="overwriting"),
