@@ -211,15 +211,6 @@ class Attempts:
             self._instructions.wakes = True  # the next group starts in another pass of the loop
         return None
 
-    def take_plain(self) -> Call | None:
-        """As ``take``, in steps with neither time nor limits nor groups."""
-        # Hot path (benchmark `async`).
-        if self.first and self.running < self._most and not self.blocked:
-            self.running += 1
-            self.counters.calls += 1
-            return self.first.popleft()
-        return None
-
     def _take_admitted(self, limits: StepLimits) -> Call | None:
         refused = 0
         ready = self._prepared()
@@ -399,6 +390,7 @@ class Attempts:
             if group.left:
                 return
             group.done = True
+            group.disband()
             running = group
         self._end(running, TimeoutError())
         self._instructions.cancelled.append(running)
@@ -424,7 +416,7 @@ class Attempts:
         except self._functions.raised as exc:
             self._failed(call, exc)
             return
-        for member, given in zip(call.company, results, strict=True):
+        for member, given in zip(call.disband(), results, strict=True):
             if member.done:
                 continue
             if isinstance(given, BaseException):
@@ -471,7 +463,7 @@ class Attempts:
     def _failed(self, call: Call, error: BaseException) -> None:
         """An attempt failed: retry it, or report that it was the last one."""
         if isinstance(call, Group):
-            for member in call.company:
+            for member in call.disband():
                 if not member.done:
                     self._failed(member, error)
         elif self._functions.is_fatal(error):

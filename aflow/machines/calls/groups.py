@@ -120,6 +120,11 @@ class Group(Call):
         self.company = members
         self.value = [one.value for one in members]
 
+    def disband(self) -> list[Call]:
+        """Return the records of a call that has ended. The group forgets them, since they refer to it."""
+        members, self.company = self.company, []
+        return members
+
     def begin(self, members: list[Call]) -> None:
         """Start the call for ``members``."""
         self.keep(members)

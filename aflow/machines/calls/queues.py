@@ -22,7 +22,7 @@ from collections.abc import Hashable, Iterable, Sequence
 from itertools import chain
 from typing import Final, Protocol, TypeAlias
 
-from aflow.machines.calls.call import Call
+from aflow.machines.calls.call import NO_RESULT, Call
 from aflow.model.elements import Active, Idle, Watermark
 
 Fence: TypeAlias = Watermark | Idle | Active
@@ -71,7 +71,7 @@ class CallQueue(Protocol):
         ...
 
     def settle_all(self, calls: Sequence[Call]) -> None:
-        """Settle ``calls``, in order."""
+        """Settle ``calls``, which have results and are not marked, in order."""
         ...
 
     def take(self) -> Out:
@@ -90,6 +90,7 @@ class _Fenced:
     __slots__ = ("fence",)
 
     done: Final = True
+    result: Final = NO_RESULT
 
     def __init__(self, fence: Fence) -> None:
         self.fence = fence
@@ -149,8 +150,6 @@ class OrderedCalls:
 
     def settle_all(self, calls: Sequence[Call]) -> None:
         # Hot path.
-        for call in calls:
-            call.done = True
         self._advance()
 
     @property
@@ -167,8 +166,8 @@ class OrderedCalls:
     def _advance(self) -> None:
         # Hot path where calls take different times.
         waiting = self._waiting
-        while waiting and waiting[0].done:
-            one = waiting.popleft()
+        while waiting and ((one := waiting[0]).done or one.result is not NO_RESULT):
+            waiting.popleft()
             if isinstance(one, _Fenced):
                 self._let_go(one.fence)
             else:
@@ -254,13 +253,15 @@ class UnorderedCalls:
     def put(self, calls: Sequence[Call]) -> None:
         # Hot path.
         self._calls.update(dict.fromkeys(calls))
-        segment = self._last
-        segment.left += len(calls)
-        for call in calls:
-            call.segment = segment
+        self._last.left += len(calls)
 
     def put_fence(self, fence: Fence) -> None:
-        self._last.fence = fence
+        closed = self._last
+        closed.fence = fence
+        for call in reversed(self._calls):
+            if call.segment is not None:
+                break
+            call.segment = closed
         self._last = _Segment()
         self._segments.append(self._last)
         self._advance()
@@ -268,7 +269,7 @@ class UnorderedCalls:
     def settle(self, call: Call) -> None:
         # Hot path.
         call.done = True
-        segment = call.segment
+        segment: _Segment = call.segment or self._last
         segment.left -= 1
         segment.settled.append(call)
         if segment is not self._first:
@@ -282,8 +283,6 @@ class UnorderedCalls:
             for call in calls:
                 self.settle(call)
             return
-        for call in calls:
-            call.done = True
         self._first.left -= len(calls)
         self._first.settled.extend(calls)
 
@@ -312,7 +311,7 @@ class UnorderedCalls:
                 out.append(first.settled)
             out.append(first.fence)
             self._fences_out += 1
-            segments.popleft()
+            segments.popleft().settled = []  # calls refer to their segment: no cycle
             self._held -= len(segments[0].settled)
         self._first = segments[0]
 

@@ -23,7 +23,7 @@ from typing import Any, Final
 from aflow.machines.calls.attempts import Attempts
 from aflow.machines.calls.breaker import CircuitOpen
 from aflow.machines.calls.cache import SharedResults, without_tracebacks
-from aflow.machines.calls.call import NO_RESULT, Call
+from aflow.machines.calls.call import NO_RESULT, Call, CallError
 from aflow.machines.calls.counters import CallCounters
 from aflow.machines.calls.failures import NOT_AWAITED, not_awaited
 from aflow.machines.calls.instructions import Instructions
@@ -64,22 +64,22 @@ class CallScheduler:
         #: Calls whose turn it is and that were not looked up. Empty except within ``make_ready``.
         self._arriving: deque[Call] = deque()
         self._is_looking_up = False
-        #: Calls that returned in a plain scheduler, with their results, and were not settled. The caller adds them, and
-        #: subtracts them from the running attempts.
-        self.completed: Final[list[Call]] = []
+        #: Calls that returned in a plain scheduler, with their results, and were not settled.
+        self._completed: Final[list[Call]] = []
+        self._complete: Final[Callable[[Call], None]] = (
+            self._completed.append if self._turns is None else self._complete_by_key
+        )
         #: True while the input is idle, and after its end.
         self._is_quiet = False
         #: Records and fences in the queue for each call that may run, at which the step is full.
         self._share: Final = _share(settings)
         #: True if events need the time.
         self.is_timed: Final = self.attempts.is_timed
-        #: True if calls depend on nothing but the capacity and their order.
-        self.is_plain: Final = (
-            not self.is_timed and self._turns is None and self._functions.convert is None
-        )
-        self.take: Final = self.attempts.take_plain if self.is_plain else self.attempts.take
-        self.returned: Final = self.attempts.returned
-        self.raised: Final = self.attempts.raised
+        #: True if calls depend on nothing but the capacity, their order and their keys.
+        self.is_plain: Final = not self.is_timed and self._functions.convert is None
+        #: In a plain scheduler: records that arrived, and attempts that ended and are not in ``_completed``.
+        self._arrived = self._ended = 0
+        self.take: Final = self._take_counted if self.is_plain else self.attempts.take
         self.fail: Final = self.attempts.fail
         self.unblock: Final = self.attempts.unblock
         self.on_time: Final = self.attempts.on_time
@@ -89,17 +89,28 @@ class CallScheduler:
     @property
     def counters(self) -> CallCounters:
         """The counters, without the present numbers of calls."""
+        self._recount()
         return self.attempts.counters
 
     @property
     def running(self) -> int:
         """The number of running calls."""
+        self._recount()
         return self.attempts.running
 
     @property
     def waiting(self) -> int:
         """The number of slots that should ask for a call."""
+        self._recount()
         return self.attempts.waiting
+
+    def _recount(self) -> None:
+        """Count the calls of a plain scheduler, which are taken and completed without a word to it."""
+        if self.is_plain:
+            blocked = 0 if self._turns is None else self._turns.blocked
+            started = self._arrived - blocked - len(self.attempts.first)
+            self.attempts.counters.calls = started
+            self.attempts.running = started - self._ended - len(self._completed)
 
     @property
     def timers(self) -> int:
@@ -143,6 +154,7 @@ class CallScheduler:
 
     def put(self, calls: Sequence[Call]) -> None:
         """Records arrived, in the order of the stream."""
+        self._arrived += len(calls)
         self.register(calls)
         self.queue.put(calls)
         self.make_ready(calls if self._turns is None else self._turns.admit(calls))
@@ -168,32 +180,61 @@ class CallScheduler:
             self._is_looking_up = False
 
     def plain_parts(self) -> tuple[Attempts, deque[Call], Callable[[Call], None]]:
-        """Return what starts and completes the calls of a plain scheduler.
+        """Return what starts and completes the calls of a plain scheduler, of which at most the capacity may run.
 
-        A call is taken from the line if the attempts are not blocked and fewer than the capacity are running. The
-        function is called with a call that returned, with its result. The caller counts.
+        A call is taken from the line unless the attempts are blocked. The function is called with a call that returned,
+        with its result.
         """
-        return self.attempts, self.attempts.first, self.completed.append
+        return self.attempts, self.attempts.first, self._complete
+
+    def _take_counted(self) -> Call | None:
+        self._recount()
+        return self.attempts.take()
+
+    def _complete_by_key(self, call: Call) -> None:
+        # Hot path.
+        self._completed.append(call)
+        if self._turns is not None and (following := self._turns.release(call.key)) is not None:
+            self.attempts.first.append(following)
 
     def settle_completed(self) -> None:
-        """Settle the ``completed`` calls, in order."""
-        if not self.completed:
+        """Settle the calls that were completed in a plain scheduler, in order."""
+        if not self._completed:
             return
-        completed = self.completed.copy()
-        self.completed.clear()
-        types: list[type] = [type(call.result) for call in completed]
-        if NOT_AWAITED.isdisjoint(types):
-            self.queue.settle_all(completed)
+        completed = self._completed.copy()
+        self._completed.clear()
+        self._ended += len(completed)
+        if not NOT_AWAITED.isdisjoint(map(type, [call.result for call in completed])):
+            for call in completed:
+                if type(call.result) in NOT_AWAITED:
+                    self.fail(call, not_awaited(call.result))
+        self.queue.settle_all(completed)
+
+    def returned(self, call: Call, result: Any) -> None:
+        """The call returned. Ignored if the record's time is over."""
+        if not self.is_plain:
+            self.attempts.returned(call, result)
             return
-        for call in completed:
-            if type(call.result) in NOT_AWAITED:
-                self.fail(call, not_awaited(call.result))
-            else:
-                self.queue.settle(call)
+        call.result = result
+        self._complete(call)
+        self.settle_completed()
+
+    def raised(self, call: Call, error: BaseException) -> None:
+        """The call failed. Ignored if the record's time is over."""
+        if self.is_plain:
+            self.settle_completed()
+            self._recount()
+            self._ended += 1
+        self.attempts.raised(call, error)
 
     def on_stop(self) -> None:
         """The job stops: the time of calls runs also while the circuit breaker delays their first attempt."""
         self.attempts.on_stop(self.queue.calls)
+
+    def close(self) -> None:
+        """Forget what the calls in the queue refer to, so that they are freed."""
+        for call in self.queue.calls:
+            call.segment = call.company = None
 
     def on_quiet(self, quiet: bool) -> None:
         """The input is idle or has ended, or is active again. No group waits for more records of a quiet input."""
@@ -302,14 +343,14 @@ class CallScheduler:
                     self.fail(call, exc)
                     return
                 self.counters.fallbacks += 1
-                call.error = error
+                call.error = CallError.of(error)
                 self._settle(call, result)
             case Drop() | DeadLetter():
                 if isinstance(policy, Drop):
                     self.counters.dropped += 1
                 else:
                     self.counters.dead_letters += 1
-                call.error = error
+                call.error = CallError.of(error)
                 self.without_results += 1
                 self._settle(call, NO_RESULT)
             case _:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from itertools import groupby
 from typing import Any, Final
 
-from aflow.machines.calls.call import Call
+from aflow.machines.calls.call import Call, CallError
 from aflow.machines.calls.failures import call_failed
 from aflow.machines.calls.on_error import DeadLetter, FailedCall
 from aflow.machines.calls.settings import CallResults, CallSettings
@@ -102,5 +102,5 @@ def _together(calls: Sequence[Call], settings: CallSettings, step: str) -> list[
 
 
 def _failed(call: Call) -> FailedCall[Any]:
-    error = call.error
-    return FailedCall(call.value, type(error).__name__, str(error), call.attempt)
+    error = call.error or CallError("", "")
+    return FailedCall(call.value, error.type_name, error.message, call.attempt)

@@ -115,6 +115,9 @@ class AsyncOperator(Operator):
             fallback=_fallback_many if many else _fallback,
         )
 
+    def close(self) -> None:
+        self.scheduler.close()
+
     # ------------------------------------------------------------------------------------------- state
 
     @property
@@ -302,13 +305,6 @@ class AsyncOperator(Operator):
 
     def returned(self, call: Call, result: Any) -> None:
         """The call returned ``result``. It counts unless the time of the record is over."""
-        if self.is_plain:
-            self.scheduler.attempts.running -= 1
-            call.result = result
-            self.scheduler.completed.append(call)
-            if not self.is_emit_requested:
-                self.request_emit()
-            return
         self._set_time()
         self.scheduler.returned(call, result)
         self._act()
@@ -316,7 +312,6 @@ class AsyncOperator(Operator):
     def raised(self, call: Call, error: BaseException) -> None:
         """The call failed. It counts unless the time of the record is over."""
         self._set_time()
-        self.scheduler.settle_completed()
         self.scheduler.raised(call, error)
         self._act()
 

@@ -102,7 +102,9 @@ class CallSlots:
         self._loop = asyncio.get_running_loop()
         #: The context variables of calls: those of the host when the job was started.
         self._context = copy_context()
-        self._slots: set[Slot] = set()
+        self._slots: dict[asyncio.Task[None], Slot] = {}
+        self._name = f"call of {self.step}"
+        self._on_end = self._ended
         #: Futures that slots rest on, the latest last.
         self._resting: list[asyncio.Future[None]] = []
         #: The number of slots that were woken or created and have not asked for a call.
@@ -132,20 +134,20 @@ class CallSlots:
         """Cancel all running calls, and start no other."""
         self._closing = True
         self._operator.on_ready = _noop
-        for slot in self._slots:
+        self._operator.held = True
+        for slot in self._slots.values():
             slot.cancel_check()
             slot.task.cancel()
         self._until = self._loop.time() + self._grace
 
     async def close(self) -> None:
         """Wait for all slots after ``cancel``. Report calls that do not end within the grace time."""
-        tasks = {slot.task: slot for slot in self._slots}
-        if not tasks:
+        if not self._slots:
             return
         left = max(0.0, self._until - self._loop.time())
-        _, remaining = await asyncio.wait(tasks, timeout=left)
+        _, remaining = await asyncio.wait(self._slots.copy(), timeout=left)
         for task in remaining:
-            self._abandoned(tasks[task])
+            self._abandoned(self._slots[task])
 
     def _wake(self) -> None:
         """Wake, or create, a slot for each call that may start, up to ``_WAKES``."""
@@ -182,20 +184,21 @@ class CallSlots:
             self._operator.on_ready()
 
     def _make(self) -> None:
-        slot = Slot(self._context.copy())
-        self._slots.add(slot)
+        # As few objects as possible: with thousands of slots they are memory that each call has to load.
+        slot = Slot(context := self._context.copy())
         # Not with the task factory of the loop: an eager one would start before it returned the task.
-        slot.task = asyncio.Task(
-            self._serve(slot),
+        task = slot.task = asyncio.Task(
+            self._make_plain_calls(slot) if self._operator.is_plain else self._make_calls(slot),
             loop=self._loop,
-            name=f"call of {self.step}",
-            context=slot.context,
+            name=self._name,
+            context=context,
         )
-        slot.task.add_done_callback(partial(self._ended, slot))
+        self._slots[task] = slot
+        task.add_done_callback(self._on_end, context=context)
 
-    def _ended(self, slot: Slot, _task: asyncio.Task[None]) -> None:
+    def _ended(self, task: asyncio.Task[None]) -> None:
+        slot = self._slots.pop(task)
         if not slot.begun:  # it was cancelled before its first step
-            self._slots.discard(slot)
             self._awake -= 1
             self._operator.on_ready()
 
@@ -211,107 +214,103 @@ class CallSlots:
         described.__cause__ = error
         return described
 
-    async def _serve(self, slot: Slot) -> None:
-        """Make calls until cancelled. Errors of this code, and more than errors of a call, end the job."""
+    async def _make_calls(self, slot: Slot) -> None:
+        """Make one call after the other, until one changes the context variables."""
+        # Hot path (benchmark `async`): once around for each call.
         slot.begun = True
         self._awake -= 1
+        operator = self._operator
+        take, invoke, returned = operator.take, operator.invoke, operator.returned
+        task, context, clean = slot.task, slot.context, self._context
         try:
-            await (self._make_plain_calls if self._operator.is_plain else self._make_calls)(slot)
+            while True:
+                call = take()
+                if call is None:
+                    await self._rest()
+                    continue
+                slot.call = call
+                call.slot = slot
+                awaitable: Any = _NOTHING
+                try:
+                    awaitable = invoke(call)
+                    result = await awaitable
+                except (Exception, asyncio.CancelledError, SystemExit) as exc:
+                    self._end_call(slot)
+                    if not slot.cancelled:
+                        self._raised(call, awaitable, exc)
+                else:
+                    self._end_call(slot)
+                    if not slot.cancelled:
+                        returned(call, result)
+                if task.cancelling():
+                    await self._forget_cancellation(slot)
+                try:
+                    # Nearly always both share one object inside, which is quick to compare.
+                    changed = context != clean
+                except Exception:  # a value cannot be compared
+                    changed = True
+                if changed:
+                    self._replace()
+                    return
+                if self._last is slot:
+                    await self._let_others_run()
+                else:
+                    self._last = slot
+                    self._at_once = False
         except asyncio.CancelledError:
             raise
         except BaseException as exc:
             self._broke(exc)
-        finally:
-            self._slots.discard(slot)
-
-    async def _make_calls(self, slot: Slot) -> None:
-        """Make one call after the other, until one changes the context variables."""
-        # Hot path (benchmark `async`): once around for each call.
-        operator = self._operator
-        take, invoke, returned = operator.take, operator.invoke, operator.returned
-        cancelling, context, clean = slot.task.cancelling, slot.context, self._context
-        while True:
-            call = take()
-            if call is None:
-                await self._rest()
-                continue
-            slot.call = call
-            call.slot = slot
-            awaitable: Any = _NOTHING
-            try:
-                awaitable = invoke(call)
-                result = await awaitable
-            except (Exception, asyncio.CancelledError, SystemExit) as exc:
-                self._end_call(slot)
-                if not slot.cancelled:
-                    self._raised(call, awaitable, exc)
-            else:
-                self._end_call(slot)
-                if not slot.cancelled:
-                    returned(call, result)
-            if cancelling():
-                await self._forget_cancellation(slot)
-            try:
-                # Nearly always both share one object inside, which is quick to compare.
-                changed = context != clean
-            except Exception:  # a value cannot be compared
-                changed = True
-            if changed:
-                self._replace()
-                return
-            if self._last is slot:
-                await self._let_others_run()
-            else:
-                self._last = slot
-                self._at_once = False
 
     async def _make_plain_calls(self, slot: Slot) -> None:
-        """As ``_make_calls``, in a step whose calls depend on nothing but the capacity: none is ever cancelled alone.
+        """As ``_make_calls``, in a step whose calls depend on nothing but the capacity, their order and their keys.
 
-        It does what ``take``, ``invoke`` and ``returned`` do, since each operation here takes a hundredth of a call.
+        It does the work of ``take``, ``invoke`` and ``returned``, since each operation here takes a hundredth of a
+        call. No call of such a step is ever cancelled alone.
         """
         # Hot path (benchmark `async`): once around for each call.
+        slot.begun = True
+        self._awake -= 1
         operator = self._operator
-        attempts, ready, completed = operator.scheduler.plain_parts()
-        counters, most, fn = attempts.counters, operator.settings.capacity, operator.plain_call
-        cancelling, context, clean = slot.task.cancelling, slot.context, self._context
-        while True:
-            if not ready or attempts.running >= most or attempts.blocked:
-                slot.call = None
-                await self._rest()
-                continue
-            attempts.running += 1
-            counters.calls += 1
-            call = slot.call = ready.popleft()
-            awaitable: Any = _NOTHING
-            try:
-                awaitable = fn(call.value)
-                call.result = await awaitable
-            except (Exception, asyncio.CancelledError, SystemExit) as exc:
-                self._end_call(slot)
-                self._raised(call, awaitable, exc)
-            else:
-                if self._closing:
-                    raise asyncio.CancelledError
-                attempts.running -= 1
-                completed(call)
-                if not operator.is_emit_requested:
-                    operator.request_emit()
-            if cancelling():
-                await self._forget_cancellation(slot)
-            try:
-                # Nearly always both share one object inside, which is quick to compare.
-                changed = context != clean
-            except Exception:  # a value cannot be compared
-                changed = True
-            if changed:
-                self._replace()
-                return
-            if self._last is slot:
-                await self._let_others_run()
-            else:
-                self._last = slot
-                self._at_once = False
+        attempts, ready, complete = operator.scheduler.plain_parts()
+        fn, task, context, clean = operator.plain_call, slot.task, slot.context, self._context
+        try:
+            while True:
+                if not ready or attempts.blocked:
+                    call = slot.call = None
+                    await self._rest()
+                    continue
+                call = slot.call = ready.popleft()
+                awaitable: Any = _NOTHING
+                try:
+                    awaitable = fn(call.value)
+                    call.result = await awaitable
+                except (Exception, asyncio.CancelledError, SystemExit) as exc:
+                    self._end_call(slot)
+                    self._raised(call, awaitable, exc)
+                else:
+                    complete(call)
+                    if not operator.is_emit_requested:
+                        operator.request_emit()
+                if task.cancelling():
+                    await self._forget_cancellation(slot)
+                try:
+                    # Nearly always both share one object inside, which is quick to compare.
+                    changed = context != clean
+                except Exception:  # a value cannot be compared
+                    changed = True
+                if changed:
+                    self._replace()
+                    return
+                if self._last is slot:
+                    await self._let_others_run()
+                else:
+                    self._last = slot
+                    self._at_once = False
+        except asyncio.CancelledError:
+            raise
+        except BaseException as exc:
+            self._broke(exc)
 
     def _replace(self) -> None:
         """Make a slot in place of one whose call has changed the context variables."""
@@ -341,7 +340,8 @@ class CallSlots:
 
     def _end_call(self, slot: Slot) -> None:
         """Note that the call has ended. Raise ``CancelledError`` if the job ends, even if the call swallowed it."""
-        slot.call = None
+        if slot.call is not None:
+            slot.call.slot = slot.call = None
         if self._closing:
             raise asyncio.CancelledError
 
@@ -353,6 +353,8 @@ class CallSlots:
 
     async def _forget_cancellation(self, slot: Slot) -> None:
         """Forget cancellations of a call that has ended."""
+        if self._closing:
+            raise asyncio.CancelledError
         slot.cancelled = slot.reported = False
         slot.cancel_check()
         while slot.task.uncancel():
@@ -364,6 +366,8 @@ class CallSlots:
             raise asyncio.CancelledError
 
     async def _rest(self) -> None:
+        if self._closing:  # its last call swallowed the cancellation
+            raise asyncio.CancelledError
         rest = self._loop.create_future()
         self._resting.append(rest)
         try:
