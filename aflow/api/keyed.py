@@ -39,7 +39,8 @@ from aflow.operators.calls.async_process import (
     check_async_keyed_process,
     resource_of,
 )
-from aflow.operators.calls.handlers.operator import AsyncProcessOperator
+from aflow.operators.calls.handlers.keyed_handlers import KeyedHandlers
+from aflow.operators.calls.operator import AsyncOperator
 from aflow.operators.deduplicate import DeduplicateOperator
 from aflow.operators.filter import FilterOperator
 from aflow.operators.flat_map import FlatMapOperator
@@ -140,7 +141,7 @@ class KeyedStream(AsyncCallMethods[T], Generic[K, T]):
         return self._step(
             "process_async",
             name,
-            lambda: AsyncProcessOperator(function, settings, key_type),
+            lambda: AsyncOperator(settings, KeyedHandlers(function, key_type)),
             sides=True,
             dead_letters=dead_letters_of(settings),
             resource=resource,

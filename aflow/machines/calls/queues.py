@@ -74,8 +74,8 @@ class CallQueue(Protocol):
         """Settle ``calls``, which have results and are not marked, in order."""
         ...
 
-    def take(self) -> Out:
-        """Remove and return what may be emitted now."""
+    def take(self) -> Iterable[list[Call] | Fence]:
+        """Remove and return what may be emitted now; the caller iterates to the end, once."""
         ...
 
     @property

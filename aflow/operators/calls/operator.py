@@ -12,7 +12,7 @@ a call may happen twice.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -33,6 +33,7 @@ from aflow.model.keys import UnsupportedKey, check_key
 from aflow.model.time import MIN_TIMESTAMP, Timestamp
 from aflow.operators.base import RAISED, Operator, OperatorContext, StateSize
 from aflow.operators.calls.emit import send_failure, send_results
+from aflow.operators.calls.handlers.keyed_handlers import KeyedHandlers
 from aflow.operators.calls.stored import StoredCalls
 from aflow.operators.calls.stored_fences import CapturedCalls, StoredFences, restored_queue
 from aflow.operators.first_call import FirstCall, refuse_coroutine
@@ -57,10 +58,12 @@ class AsyncOperator(Operator):
     Those three are called by slots between two awaits. They only move calls within the scheduler; ``emit`` emits.
     """
 
-    def __init__(self, settings: CallSettings) -> None:
-        self.settings = settings
+    def __init__(self, settings: CallSettings, handlers: KeyedHandlers | None = None) -> None:
+        self.settings = settings = handlers.adapt(settings) if handlers else settings
+        #: The part for handlers with state and timers; None for calls of a function.
+        self._handlers: Final = handlers
         #: True if records have keys.
-        self._is_keyed = settings.order is CallOrder.BY_KEY
+        self._is_keyed = settings.order is CallOrder.BY_KEY or handlers is not None
         #: Called when calls may start that no slot has asked for; set by the runtime, as the next two are.
         self.on_ready: Callable[[], None] = _noop
         #: Called with a running call whose result does not count any more.
@@ -97,26 +100,34 @@ class AsyncOperator(Operator):
             limits=StepLimits(settings, context.buckets) if limited else None,
             functions=self._functions(),
         )
+        if self._handlers is not None:
+            self._handlers.open(context, self.scheduler, self._stored)
         self._is_timed = self.scheduler.is_timed
         #: True if slots may use ``scheduler.plain_parts`` in place of ``take`` and ``returned``.
         self.is_plain = self.scheduler.is_plain
         self._steady = context.steady if limited else _zero
 
+    def close(self) -> None:
+        """Raises ``OperatorError`` if ``close`` of the function with handlers fails."""
+        self.scheduler.close()
+        if self._handlers is not None:
+            self._handlers.close()
+
     def _new_queue(self) -> CallQueue:
+        if self._handlers is not None:
+            return self._handlers.queue
         return OrderedCalls() if self.settings.order is CallOrder.ORDERED else UnorderedCalls()
 
     def _functions(self) -> StepFunctions:
         many = self.settings.results is CallResults.MANY
-        return StepFunctions(
+        functions = StepFunctions(
             step=self.name,
             raised=RAISED,
             random=self.context.random,
             convert=_listed if many else None,
             fallback=_fallback_many if many else _fallback,
         )
-
-    def close(self) -> None:
-        self.scheduler.close()
+        return functions if self._handlers is None else self._handlers.functions(functions)
 
     # ------------------------------------------------------------------------------------------- state
 
@@ -161,8 +172,13 @@ class AsyncOperator(Operator):
 
     def size(self) -> StateSize:
         """Each record whose result was not emitted is an entry, and each moment that a call waits for is a timer."""
+        if self._handlers is not None:
+            return self._handlers.size()
         entries = len(self.scheduler.queue.calls)
         return StateSize(entries=entries, processing_timers=self.scheduler.timers)
+
+    def declares(self) -> Mapping[str, bytes] | None:
+        return None if self._handlers is None else self._handlers.declares()
 
     # ----------------------------------------------------------------------------- called by the task
 
@@ -185,7 +201,10 @@ class AsyncOperator(Operator):
         if self.settings.cache is not None:
             for call in calls:
                 call.cache_key = self._key_for_cache(call)
-        self.scheduler.put(calls)
+        if self._handlers is None:
+            self.scheduler.put(calls)
+        else:
+            self._handlers.put(calls)
 
     def _key_for_cache(self, call: Call) -> object:
         try:
@@ -223,7 +242,10 @@ class AsyncOperator(Operator):
         if timestamp <= self._received:
             return  # after a restore the inputs repeat watermarks that were restored
         self._received = timestamp
-        if self.busy:
+        self._set_time()
+        if self._handlers is not None and self._handlers.on_watermark(timestamp, self.watermark):
+            self._act()
+        elif self.busy:
             self._put_fence(Watermark(timestamp))
         else:
             super().on_watermark(timestamp)
@@ -251,6 +273,8 @@ class AsyncOperator(Operator):
 
     def on_input_end(self) -> None:
         """The input has ended, and the task waits for the calls. Repeated until none is left."""
+        if self._handlers is not None:
+            self._handlers.on_input_end()
         self.scheduler.on_quiet(True)
         self._act()
 
@@ -267,6 +291,8 @@ class AsyncOperator(Operator):
         self._alarm_at = None
         self._set_time()
         self.scheduler.on_time()
+        if self._handlers is not None:
+            self._handlers.on_time(now)
         self._act()
 
     def resume(self) -> None:
@@ -288,6 +314,8 @@ class AsyncOperator(Operator):
 
     def invoke(self, call: Call) -> Awaitable[Any]:
         """Return what a slot awaits for ``call``. Errors of this, and of awaiting it, are reported to ``raised``."""
+        if self._handlers is not None:
+            return self._handlers.invoke(call)
         settings = self.settings
         if settings.uses_resource:
             return settings.call(call.value, self.context.resource)
@@ -306,12 +334,16 @@ class AsyncOperator(Operator):
     def returned(self, call: Call, result: Any) -> None:
         """The call returned ``result``. It counts unless the time of the record is over."""
         self._set_time()
+        if self._handlers is not None:
+            self._handlers.on_returned(call)
         self.scheduler.returned(call, result)
         self._act()
 
     def raised(self, call: Call, error: BaseException) -> None:
         """The call failed. It counts unless the time of the record is over."""
         self._set_time()
+        if self._handlers is not None:
+            self._handlers.discard(call)
         self.scheduler.raised(call, error)
         self._act()
 
@@ -332,7 +364,9 @@ class AsyncOperator(Operator):
         if instructions.cancelled:
             cancelled, instructions.cancelled = instructions.cancelled, []
             for call in cancelled:
-                self._cancel(call)
+                if self._handlers is not None:
+                    self._handlers.discard(call)
+                self.on_cancel(call)
         if (at := instructions.wake_at) is not None:
             instructions.wake_at = None
             self._wake_at(at)
@@ -342,9 +376,6 @@ class AsyncOperator(Operator):
         if not self.is_emit_requested:
             self._look_for_output()
         instructions.makes_room = False
-
-    def _cancel(self, call: Call) -> None:
-        self.on_cancel(call)
 
     def _wake_at(self, at: Timestamp) -> None:
         if self._alarm_at is None or at < self._alarm_at:
@@ -381,10 +412,19 @@ class AsyncOperator(Operator):
                 self._emit_run(one)
             else:
                 self._emit_fence(one)
-        if scheduler.in_groups:
+        if self._handlers is not None:
+            self._act()
+        elif scheduler.in_groups:
             self.on_ready()  # if the step is still full, no record joins the group
 
     def _emit_run(self, run: list[Call]) -> None:
+        if self._handlers is None:
+            self._emit_results(run)
+        else:
+            self._set_time()
+            self._handlers.emit(run, self._emit_results)
+
+    def _emit_results(self, run: list[Call]) -> None:
         if self.scheduler.without_results:
             self._emit_with_failures(run)
         else:
@@ -422,6 +462,8 @@ class AsyncOperator(Operator):
 
         They are few, so all of them are captured each time.
         """
+        if self._handlers is not None:
+            return self._handlers.capture(self._received, self.watermark, changes=changes)
         queue = self.scheduler.queue
         fences = StoredFences.of(
             queue.fences, self.context, received=self._received, idle=self._idle
@@ -430,6 +472,10 @@ class AsyncOperator(Operator):
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
         """Call for the restored records before all others. Their watermarks follow them again."""
+        if self._handlers is not None:
+            self._received = self._handlers.restore(snapshot, self._received)
+            self._act()
+            return
         for one in restored_queue(snapshot, self._stored, self.context):
             if isinstance(one, Watermark):
                 self._received = one.timestamp

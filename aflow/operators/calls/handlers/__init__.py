@@ -1,5 +1,5 @@
-"""The step with async handlers, state and timers for each key.
+"""The part of ``AsyncOperator`` for async handlers with state and timers for each key.
 
-``operator.py`` is the one to read first. ``epochs.py`` is its queue of results, ``key_queues.py`` decides which handler
-of a key is next, ``timers.py`` keeps the timers and ``stored.py`` the snapshots of running handlers.
+Read ``keyed_handlers.py`` first. ``epochs.py`` is the queue of results, ``key_queues.py`` selects the next handler of
+each key, ``timers.py`` holds the timers, and ``stored.py`` encodes running handlers in snapshots.
 """

@@ -4,8 +4,8 @@ Theory. Fences (watermarks, idleness) cut the stream into *epochs*. The results 
 complete, but only in the first epoch: its fence follows once nothing of it is left, and then the next epoch is the
 first one. So far that is ``UnorderedCalls``. But what is left of an epoch is not known before its handlers took effect:
 one may register a timer that has to fire before the watermark that follows. So an epoch ends only when its calls are
-*emitted*, not when they are settled, and ``take`` returns one run at a time, so that calls of the same epoch can be put
-between two runs.
+*emitted*, not when they are settled, and ``take`` yields one run at a time: calls of the same epoch can be put between
+two runs.
 
 Each call has its epoch, and each epoch the next one. So a key proceeds from epoch to epoch by itself, while other keys
 are in other epochs. Restored keys proceed so too: the epochs in which they were in the snapshot are created again for
@@ -14,11 +14,11 @@ them alone, and lead to the first new one. Their results are emitted with the ep
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Final
 
 from aflow.machines.calls.call import Call
-from aflow.machines.calls.queues import HELD, Fence, Out
+from aflow.machines.calls.queues import HELD, Fence
 from aflow.model.elements import Watermark
 from aflow.model.time import Timestamp
 
@@ -122,18 +122,20 @@ class WatermarkEpochs:
         first = self._first
         return bool(first.settled) or (not first.left and first.fence is not None)
 
-    def take(self) -> Out:
-        """Remove and return one run or one fence. Calls may be put into the first epoch before the next."""
-        first = self._first
-        if first.settled:
-            run, first.settled = first.settled, []
-            first.left -= len(run)
-            for call in run:
-                del self._calls[call]
-            return [run]
-        if first.left or first.fence is None or first.next is None:
-            return []
-        self._first = first.next
-        self._held -= len(self._first.settled)
-        self._fences -= 1
-        return [first.fence]
+    def take(self) -> Iterator[list[Call] | Fence]:
+        """Remove and yield what may be emitted. Calls may be put into the first epoch between two steps."""
+        while True:
+            first = self._first
+            if first.settled:
+                run, first.settled = first.settled, []
+                first.left -= len(run)
+                for call in run:
+                    del self._calls[call]
+                yield run
+            elif first.left or first.fence is None or first.next is None:
+                return
+            else:
+                self._first = first.next
+                self._held -= len(self._first.settled)
+                self._fences -= 1
+                yield first.fence

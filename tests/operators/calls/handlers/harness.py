@@ -16,7 +16,8 @@ from aflow.model.key_groups import KeyGroupRange, ranges
 from aflow.model.time import Timestamp
 from aflow.operators.base import OperatorContext
 from aflow.operators.calls.async_process import AsyncKeyedProcess
-from aflow.operators.calls.handlers.operator import AsyncProcessOperator
+from aflow.operators.calls.handlers.keyed_handlers import KeyedHandlers
+from aflow.operators.calls.operator import AsyncOperator
 from aflow.state.backend_choice import InMemory, StateBackend
 from aflow.state.keyed_entries import KeyGroupCodec
 from aflow.state.memory import MemoryBackend
@@ -71,7 +72,7 @@ class Awaiting:
         #: Handlers that were cancelled.
         self.cancelled: list[Coroutine[Any, Any, Any]] = []
         self._told = False
-        self.operator = AsyncProcessOperator(function, how or settings(function))
+        self.operator = AsyncOperator(how or settings(function), KeyedHandlers(function))
         self.operator.open(
             OperatorContext(
                 name="step",

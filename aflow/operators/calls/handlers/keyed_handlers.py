@@ -1,6 +1,6 @@
-"""The step with async handlers, state and timers for each key.
+"""The part of ``AsyncOperator`` for async handlers with state and timers for each key.
 
-Theory. Handlers are calls, and slots make them as they make those of ``AsyncOperator``. The effects of a handler are
+Theory. Handlers are calls of the operator, and slots make them as they make others. The effects of a handler are
 collected in ``Effects``: a transaction on the state of its key, changes of timers, side outputs. They wait with its
 results. ``emit`` applies all of them in the task's own coroutine: state, timers, results, side outputs. Only then does
 the key proceed, to a waiting record or to a timer that is due (see ``key_queues`` for the order). So a checkpoint
@@ -13,7 +13,7 @@ fences of ``epochs``. Handlers of other keys after it do not wait.
 from __future__ import annotations
 
 import copy
-from collections.abc import Awaitable, Callable, Hashable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, Final
@@ -21,7 +21,7 @@ from typing import Any, Final
 from aflow.errors import FlowDefinitionError, OperatorError, readable, shown
 from aflow.machines.calls.call import Call
 from aflow.machines.calls.failures import call_failed
-from aflow.machines.calls.queues import CallQueue
+from aflow.machines.calls.scheduler import CallScheduler
 from aflow.machines.calls.settings import CallOrder, CallResults, CallSettings
 from aflow.machines.calls.step_functions import StepFunctions
 from aflow.model.batch import Batch
@@ -45,7 +45,7 @@ from aflow.operators.calls.handlers.stored import (
     timer_call,
 )
 from aflow.operators.calls.handlers.timers import HandlerTimers
-from aflow.operators.calls.operator import AsyncOperator
+from aflow.operators.calls.stored import StoredCalls
 from aflow.operators.group_watermarks import no_group_ahead, restored_watermarks
 from aflow.operators.handler_results import iterable
 from aflow.operators.keyed_state import keyed_backend
@@ -56,22 +56,16 @@ from aflow.state.specs import declared_states
 from aflow.state.transactions import Transactions
 
 
-class AsyncProcessOperator(AsyncOperator):
-    """Run an ``AsyncKeyedProcess``. Order, results, ``into``, cache and groups of ``settings`` have no effect.
+class KeyedHandlers:
+    """The handlers of an ``AsyncKeyedProcess`` in one subtask.
 
+    The operator calls the methods in its task, and carries out the instructions of the scheduler afterwards.
     ``key_type`` is the type of the keys, which snapshots need unless keys are plain Python values.
     """
 
     def __init__(
-        self,
-        function: AsyncKeyedProcess[Any, Any, Any],
-        settings: CallSettings,
-        key_type: type[Hashable] | None = None,
+        self, function: AsyncKeyedProcess[Any, Any, Any], key_type: type[Hashable] | None = None
     ) -> None:
-        super().__init__(
-            replace(settings, order=CallOrder.UNORDERED, results=CallResults.MANY, into=None)
-        )
-        self._is_keyed = True
         self._function: Final = copy.copy(function)
         self._resource: Final = resource_of(function)
         self._states: Final = declared_states(function)
@@ -82,30 +76,31 @@ class AsyncProcessOperator(AsyncOperator):
         self._effects: dict[Call, Effects] = {}
         self._timers: Final = HandlerTimers()
         self._key_queues: Final = KeyQueues(self._timers.due)
-        self._epochs = WatermarkEpochs(MIN_TIMESTAMP)
+        #: The queue of the scheduler; replaced by ``restore``.
+        self.queue = WatermarkEpochs(MIN_TIMESTAMP)
 
-    def _new_queue(self) -> CallQueue:
-        return self._epochs
+    # ---------------------------------------------------------------------------------------------- set-up
 
-    def _functions(self) -> StepFunctions:
+    def adapt(self, settings: CallSettings) -> CallSettings:
+        """Return the settings of the operator: order, kind of results and ``into`` have no effect."""
+        return replace(settings, order=CallOrder.UNORDERED, results=CallResults.MANY, into=None)
+
+    def functions(self, functions: StepFunctions) -> StepFunctions:
+        """Return ``functions`` of the operator with those that handlers replace."""
         return replace(
-            super()._functions(),
-            describe=_failure,
-            is_fatal=self._is_fatal,
-            convert=_results,
+            functions, describe=_failure, is_fatal=self._is_fatal, convert=_handler_results
         )
 
     def _is_fatal(self, error: BaseException) -> bool:
         """Return True for errors of what a handler uses: state on disk, or a wrong use of it."""
-        own = isinstance(error, OperatorError) and error.operator == self.name
+        own = isinstance(error, OperatorError) and error.operator == self._context.name
         return own or isinstance(error, FlowDefinitionError)
 
-    def _begin_epochs(self, watermark: Timestamp) -> None:
-        self.scheduler.queue = self._epochs = WatermarkEpochs(watermark)
-
-    def open(self, context: OperatorContext) -> None:
+    def open(self, context: OperatorContext, scheduler: CallScheduler, stored: StoredCalls) -> None:
         """Raises ``OperatorError`` if the function's own ``open`` fails."""
-        super().open(context)
+        self._context = context
+        self._scheduler = scheduler
+        self._stored = stored
         self._backend = keyed_backend(context, self._key_type)
         #: The watermarks of key groups that were restored from a subtask which was ahead of this one.
         self._ahead = no_group_ahead(context)
@@ -124,76 +119,69 @@ class AsyncProcessOperator(AsyncOperator):
             raise self._failed_in("close()", exc) from exc
 
     def _failed_in(self, where: str, cause: BaseException) -> OperatorError:
+        step = self._context.name
         return OperatorError(
-            f"step {self.name!r} failed in {type(self._function).__name__}.{where}: {type(cause).__name__}: {cause}",
-            operator=self.name,
+            f"step {step!r} failed in {type(self._function).__name__}.{where}: {type(cause).__name__}: {cause}",
+            operator=step,
         )
 
     def close(self) -> None:
         """Raises ``OperatorError`` if the function's own ``close`` fails."""
-        with self._to_close:
-            super().close()
+        self._to_close.close()
 
-    # ------------------------------------------------------------------------------------ told by the task
+    # ----------------------------------------------------------------------------------------------- input
 
-    def _put(self, calls: Sequence[Call]) -> None:
-        self._set_time()
-        self._put_in(calls, self._epochs.last)
-        self.scheduler.make_ready(self._key_queues.admit(calls))
+    def put(self, calls: Sequence[Call]) -> None:
+        """Add calls for records, or for processing timers, to the open epoch."""
+        self._put_in(calls, self.queue.last)
+        self._scheduler.make_ready(self._key_queues.admit(calls))
 
     def _put_in(self, calls: Sequence[Call], epoch: Epoch) -> None:
-        """Put calls into a epoch; they are not made ready."""
-        self.scheduler.register(calls)
+        """Put calls into ``epoch``; they are not made ready."""
+        self._scheduler.register(calls)
         for call in calls:
-            self._epochs.put_in(call, epoch)
+            self.queue.put_in(call, epoch)
 
-    def on_watermark(self, timestamp: Timestamp) -> None:
-        if timestamp <= self._received:
-            return  # after a restore the inputs repeat watermarks that were restored
-        self._received = timestamp
-        self._ahead = self._ahead.after(
-            self.watermark
-        )  # the watermark of all handlers that were not emitted
+    def on_watermark(self, timestamp: Timestamp, emitted: Timestamp) -> bool:
+        """Return True if ``timestamp`` was queued, after handlers that run and timers that are due at it.
+
+        ``emitted`` is the last watermark that the operator emitted (epoch ms).
+        """
+        self._ahead = self._ahead.after(emitted)
         keys = self._timers.reached(timestamp)
-        if not keys and not self.busy:
-            self._epochs.passed(timestamp)
-            self._emit_fence(Watermark(timestamp))
-            return
-        closed = self._epochs.last
-        self._epochs.put_fence(Watermark(timestamp))
-        self._set_time()
-        self.scheduler.make_ready(
-            following
-            for key in keys
-            if self._key_queues.begin(key, closed) and (following := self._next(key)) is not None
-        )
-        self._act()
-        self.on_ready()
+        if not keys and not len(self.queue):
+            self.queue.passed(timestamp)
+            return False
+        closed = self.queue.last
+        self.queue.put_fence(Watermark(timestamp))
+        self._start_next(key for key in keys if self._key_queues.begin(key, closed))
+        return True
 
-    def on_processing_time(self, now: Timestamp) -> None:
-        super().on_processing_time(now)
+    def on_time(self, now: Timestamp) -> None:
+        """Put the handlers of processing timers that the clock has reached."""
         if not self._ended:
             fired = self._timers.fired(now)
-            self._put([timer_call(TimeDomain.PROCESSING, at, key) for at, key in fired])
+            self.put([timer_call(TimeDomain.PROCESSING, at, key) for at, key in fired])
+            self._scheduler.instructions.wakes = True
             self._set_alarm()
-            self._act()
-            self.on_ready()
 
     def on_input_end(self) -> None:
+        """No processing timer fires from now on."""
         self._ended = True
 
     def _set_alarm(self) -> None:
         if (at := self._timers.alarm) is not None and not self._ended:
-            self._wake_at(at)
+            self._scheduler.instructions.wake_by(at)
 
     # -------------------------------------------------------------------------------------------- handlers
 
     def invoke(self, call: Call) -> Awaitable[Any]:
-        context = self.context
-        effects = Effects(self.name, self._transactions.open(call.key), clocked=context.clocked)
+        """Return what a slot awaits: the handler, with a context of its own."""
+        context = self._context
+        effects = Effects(context.name, self._transactions.open(call.key), clocked=context.clocked)
         self._effects[call] = effects
         clock, epoch = context.clock, call.segment
-        resource = (self._resource, self.context.resource)
+        resource = (self._resource, context.resource)
         if not isinstance(call, TimerCall):
             watermark = self._watermark_of(call.key, epoch.before)
             ctx = AsyncContext[Any](
@@ -212,52 +200,35 @@ class AsyncProcessOperator(AsyncOperator):
         """Return ``watermark``, or that of the former subtask of ``key`` if it was ahead of it."""
         return max(watermark, self._ahead.of(key, watermark)) if self._ahead else watermark
 
-    def returned(self, call: Call, result: Any) -> None:
+    def on_returned(self, call: Call) -> None:
+        """The handler has returned: its effects are complete."""
         if not call.done:
             self._effects[call].transaction.end()
-            super().returned(call, result)
 
-    def raised(self, call: Call, error: BaseException) -> None:
-        if not call.done:
-            self._drop(call)
-            super().raised(call, error)
-
-    def _cancel(self, call: Call) -> None:
-        self._drop(call)
-        super()._cancel(call)
-
-    def _drop(self, call: Call) -> None:
+    def discard(self, call: Call) -> None:
+        """Discard the effects of an attempt that failed or was cancelled."""
         effects = self._effects.pop(call, None)
         if effects is not None:
             effects.transaction.drop()
 
-    # --------------------------------------------------------------------------------------------- leaving
+    # ---------------------------------------------------------------------------------------------- output
 
-    def emit(self) -> None:
-        """Apply and emit the effects of settled handlers, and let the next handlers of their keys start."""
-        while self._epochs.has_out:
-            super().emit()
-        super().emit()
-        self._set_alarm()
-        self.on_ready()
-
-    def _emit_run(self, run: list[Call]) -> None:
+    def emit(self, run: list[Call], emit_results: Callable[[list[Call]], None]) -> None:
+        """Apply the effects of ``run``, emit its results and side outputs, and let the keys proceed."""
         sides = _Sides()
         for call in run:
             self._apply(call, sides)
-        super()._emit_run(run)
-        sides.emit(self.output.side)
-        self._set_time()
-        for call in run:
-            if (following := self._next(call.key)) is not None:
-                self.scheduler.make_ready((following,))
+        emit_results(run)
+        sides.emit(self._context.output.side)
+        self._start_next(call.key for call in run)
+        self._set_alarm()
 
     def _apply(self, call: Call, sides: _Sides) -> None:
         timers, key = self._timers, call.key
         if isinstance(call, TimerCall):
             timers.delete(call.timer.domain, call.timer.at, key)
         if call.error is not None:
-            self._drop(call)
+            self.discard(call)
             return
         effects = self._effects.pop(call)
         effects.transaction.commit()
@@ -265,6 +236,11 @@ class AsyncProcessOperator(AsyncOperator):
             (timers.set if change.there else timers.delete)(change.domain, change.at, key)
         for tag, value in effects.sides:
             sides.add(tag, value, call.timestamp)
+
+    def _start_next(self, keys: Iterable[Hashable]) -> None:
+        """Make the next handler of each key ready."""
+        self._scheduler.make_ready(call for key in keys if (call := self._next(key)) is not None)
+        self._scheduler.instructions.wakes = True
 
     def _next(self, key: Hashable) -> Call | None:
         """Return the next handler of ``key``, whose last one took effect; None if there is none."""
@@ -280,14 +256,14 @@ class AsyncProcessOperator(AsyncOperator):
                 return call
             if not isinstance(following, TimerCall) or self._timers.waits(following.timer.at, key):
                 return following
-            self._epochs.withdraw(following)  # the timer was deleted meanwhile
+            self.queue.withdraw(following)  # the timer was deleted meanwhile
 
     # ---------------------------------------------------------------------------------------------- state
 
     def size(self) -> StateSize:
         """Each state of a key is an entry, and each record whose handler did not take effect."""
         states = sum(len(list(self._backend.keys(spec.name))) for spec in self._states)
-        records = sum(not isinstance(call, TimerCall) for call in self._epochs.calls)
+        records = sum(not isinstance(call, TimerCall) for call in self.queue.calls)
         return StateSize(
             entries=states + records,
             event_timers=self._timers.count(TimeDomain.EVENT),
@@ -297,53 +273,55 @@ class AsyncProcessOperator(AsyncOperator):
     def declares(self) -> dict[str, bytes]:
         return dict(descriptions(self._states))
 
-    def capture(self, *, changes: bool) -> Captured:
-        """Raises ``CheckpointError`` for a value that cannot be encoded."""
+    def capture(self, received: Timestamp, emitted: Timestamp, *, changes: bool) -> Captured:
+        """Capture state, timers and running handlers, given the last watermarks received and emitted (epoch ms).
+
+        Raises ``CheckpointError`` for a value that cannot be encoded.
+        """
         backend = self._backend
         rows = backend.capture(changes=changes)
         if changes and not self._states:
             rows = KeyedRows({}, ())  # the keys are not stored
         timers = self._timers.capture(changes=rows.keys is not None, beside=rows.keys or ())
         if timers is None:
-            return self.capture(changes=False)
-        captured = CapturedRows(backend.key_codec, rows, timers, self._stored_watermark())
-        under_way = standing(self._epochs.calls)
-        return CapturedHandlers(captured, self._stored, self.context.subtask, under_way)
+            return self.capture(received, emitted, changes=False)
+        # The end of time is not stored: calls have to be emitted before it.
+        watermark = emitted if received == MAX_TIMESTAMP else received
+        ahead = self._ahead.stored(watermark, self._context.key_groups)
+        captured = CapturedRows(backend.key_codec, rows, timers, ahead)
+        return CapturedHandlers(
+            captured, self._stored, self._context.subtask, standing(self.queue.calls)
+        )
 
-    def _stored_watermark(self) -> Mapping[str, tuple[bytes, ...]]:
-        """Return the newest watermark as operator state; not the end of time, before which calls have to be emitted."""
-        received = self._received
-        newest = self.watermark if received == MAX_TIMESTAMP else received
-        return self._ahead.stored(newest, self.context.key_groups)
+    def restore(self, snapshot: OperatorSnapshot, received: Timestamp) -> Timestamp:
+        """Run handlers again that had not taken effect, before all others. Return the watermark that was received.
 
-    def restore(self, snapshot: OperatorSnapshot) -> None:
-        """Run handlers again that had not taken effect, before all others.
-
-        The watermark is the smallest one of the former subtasks; each key keeps that of its own subtask.
+        It is the smallest one of the former subtasks, or ``received``; each key keeps that of its own subtask.
         """
-        watermark, self._ahead = restored_watermarks(snapshot, self._received, self.context)
-        self._received = watermark
+        watermark, self._ahead = restored_watermarks(snapshot, received, self._context)
         self._begin_epochs(watermark)
         self._backend.restore(snapshot.keyed)
-        home = first = self._epochs.last
+        home = first = self.queue.last
         if watermark > MIN_TIMESTAMP:
             # It may not have been emitted.
-            self._epochs.put_fence(Watermark(watermark))
-            first = self._epochs.last
-        own = restored(snapshot, self._stored, self.context, home, first)
+            self.queue.put_fence(Watermark(watermark))
+            first = self.queue.last
+        own = restored(snapshot, self._stored, self._context, home, first)
         in_line = {call.key for call, _ in own.records} | {key for key, _ in own.ringing}
         horizon = max([watermark, *(epoch.ends for epoch in own.epochs if epoch.ends is not None)])
         self._timers.restore(self._backend.key_codec, snapshot.keyed, horizon, in_line)
         ringing = [key for key, epoch in own.ringing if self._key_queues.begin(key, epoch)]
         for call, epoch in own.records:
             self._put_in((call,), epoch)
-            self.scheduler.make_ready(self._key_queues.admit((call,)))
-        for key in ringing:
-            if (following := self._next(key)) is not None:
-                self.scheduler.make_ready((following,))
-        if not self._epochs.calls and HANDLERS not in snapshot.operator:
+            self._scheduler.make_ready(self._key_queues.admit((call,)))
+        self._start_next(ringing)
+        if not self.queue.calls and HANDLERS not in snapshot.operator:
             self._begin_epochs(watermark)  # all subtasks had emitted their watermarks
         self._set_alarm()
+        return watermark
+
+    def _begin_epochs(self, watermark: Timestamp) -> None:
+        self._scheduler.queue = self.queue = WatermarkEpochs(watermark)
 
 
 class _Sides:
@@ -362,7 +340,7 @@ class _Sides:
             send(tag, Batch(values, timestamps if timed else None))
 
 
-def _results(given: Any) -> list[Any]:
+def _handler_results(given: Any) -> list[Any]:
     return [] if given is None else list(iterable(given))
 
 
