@@ -169,7 +169,7 @@ later: Any = _later
 
 
 class AsyncPolicy:
-    async def again(self, failed: af.calls.Attempt, chance: float) -> timedelta | None:
+    async def again(self, failed: af.calls.Attempt, random: float) -> timedelta | None:
         raise AssertionError("this is never awaited")
 
 
@@ -285,7 +285,7 @@ def test_a_plan_shows_all_that_was_asked_for() -> None:
 
 def test_a_plan_shows_batches_own_policies_and_costs() -> None:
     class Never:
-        def again(self, failed: af.calls.Attempt, chance: float) -> timedelta | None:
+        def again(self, failed: af.calls.Attempt, random: float) -> timedelta | None:
             return None
 
     said = detail(
@@ -370,7 +370,7 @@ def test_a_generator_where_one_result_is_wanted_is_shown_the_other_method() -> N
 
 def test_a_policy_that_looks_at_errors_only_is_not_asked_about_results() -> None:
     class ThreeTimes:
-        def again(self, failed: af.calls.Attempt, chance: float) -> timedelta | None:
+        def again(self, failed: af.calls.Attempt, random: float) -> timedelta | None:
             return timedelta(milliseconds=1) if failed.number < 3 else None
 
     calls: list[int] = []

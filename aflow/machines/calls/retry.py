@@ -1,4 +1,4 @@
-"""Retries: the decision whether, and when, a failed call is made again."""
+"""Retry policies: the decision whether a failed call is retried, and after which delay."""
 
 from __future__ import annotations
 
@@ -32,13 +32,13 @@ class Attempt:
 
 @runtime_checkable
 class RetryPolicy(Protocol):
-    """Decides about calls that failed; ``Retry`` is one, write your own for rules that it does not know."""
+    """A policy for failed calls. ``Retry`` is one; write your own for other rules."""
 
-    def again(self, failed: Attempt, chance: float) -> timedelta | None:
-        """After which delay to call again; None: never. ``chance`` is a number from 0 to 1, at random.
+    def again(self, failed: Attempt, random: float, /) -> timedelta | None:
+        """Return the delay of the next attempt; None for no other attempt. ``random`` is from 0 to 1, for jitter.
 
-        It is asked for each call that raised, but not once the time for the record is up. A policy with an attribute
-        ``on_result`` that is not None is asked for each call that returned, too: then None says that all is well.
+        Called for each call that raised, until the time of the record is over. If the policy has an attribute
+        ``on_result`` that is not None, it is also called for each call that returned: None accepts the result.
         """
         ...
 
@@ -87,17 +87,17 @@ class Retry:
                 f"Retry.on_result takes a function, not {shown(self.on_result)}"
             )
 
-    def again(self, failed: Attempt, chance: float) -> timedelta | None:
+    def again(self, failed: Attempt, random: float) -> timedelta | None:
         if failed.number >= self.attempts or not self._worth(failed):
             return None
-        return self._delay(failed.number, chance)
+        return self._delay(failed.number, random)
 
     def _worth(self, failed: Attempt) -> bool:
         if failed.error is not None:
             return matches(self.on, failed.error)
         return self.on_result is not None and bool(self.on_result(failed.result))
 
-    def _delay(self, number: int, chance: float) -> timedelta:
+    def _delay(self, number: int, random: float) -> timedelta:
         if not self.delay:
             return self.delay
         most = (self.max_delay or max(self.delay, _DAY)).total_seconds()
@@ -106,14 +106,17 @@ class Retry:
         except OverflowError:
             seconds = most
         try:
-            return timedelta(seconds=seconds * (1 + self.jitter * (2 * chance - 1)))
+            return timedelta(seconds=seconds * (1 + self.jitter * (2 * random - 1)))
         except OverflowError:
             return timedelta.max
 
 
-def pause(policy: RetryPolicy, failed: Attempt, chance: float) -> int | None:
-    """After how many ms to call again; None: never. Raises what a policy raises, and ``TypeError`` for no delay."""
-    delay: object = policy.again(failed, chance)
+def pause(policy: RetryPolicy, failed: Attempt, random: float) -> int | None:
+    """Return the delay of the next attempt (ms); None for no other attempt.
+
+    Raises the errors of the policy, and ``TypeError`` for a result that is no delay.
+    """
+    delay: object = policy.again(failed, random)
     if delay is None:
         return None
     if not isinstance(delay, timedelta):

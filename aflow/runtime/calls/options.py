@@ -202,7 +202,7 @@ def _order(method: str, options: CallOptions[Any], *, keyed: bool) -> CallOrder:
 def _retry(method: str, retry: object) -> RetryPolicy | None:
     if retry is not None and (isinstance(retry, type) or not isinstance(retry, RetryPolicy)):
         raise FlowDefinitionError(
-            f"{method}(retry=…) takes Retry(…) or an object with a method again(failed, chance), not {shown(retry)}"
+            f"{method}(retry=…) takes Retry(…) or an object with a method again(failed, random), not {shown(retry)}"
         )
     return retry
 

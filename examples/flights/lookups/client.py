@@ -44,9 +44,9 @@ class CountedRetry:
         self._retry = retry
         self.causes: Counter[str] = Counter()
 
-    def again(self, failed: af.calls.Attempt, chance: float) -> timedelta | None:
+    def again(self, failed: af.calls.Attempt, random: float) -> timedelta | None:
         """Return the delay of the next attempt, as a ``RetryPolicy`` does."""
-        delay = self._retry.again(failed, chance)
+        delay = self._retry.again(failed, random)
         if delay is not None and failed.error is not None:
             self.causes[cause(failed.error)] += 1
         return delay

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aflow.errors import FlowDefinitionError
-from aflow.machines.calls.retry import Attempt, Retry, RetryPolicy
+from aflow.machines.calls.retry import Attempt, Retry, RetryPolicy, pause
 
-CHANCES = st.floats(0, 1)
+RANDOM_NUMBERS = st.floats(0, 1)
 DELAYS = st.timedeltas(timedelta(0), timedelta(days=400)).map(
     lambda delay: timedelta(milliseconds=delay // timedelta(milliseconds=1))
 )
@@ -30,8 +30,8 @@ def failed(number: int = 1, error: BaseException | None = None) -> Attempt:
     return Attempt(number=number, error=error or RuntimeError("no"))
 
 
-def delays(retry: Retry, attempts: int, chance: float = 0.5) -> list[timedelta | None]:
-    return [retry.again(failed(number), chance) for number in range(1, attempts + 1)]
+def delays(retry: Retry, attempts: int, random: float = 0.5) -> list[timedelta | None]:
+    return [retry.again(failed(number), random) for number in range(1, attempts + 1)]
 
 
 def test_attempts_count_the_first_call() -> None:
@@ -57,7 +57,7 @@ def test_delays_grow_up_to_the_longest_one() -> None:
 def test_jitter_makes_a_delay_shorter_or_longer_by_that_share_of_it() -> None:
     retry = Retry(delay=ms(100), jitter=0.2)
 
-    assert [retry.again(failed(), chance) for chance in (0, 0.25, 0.5, 1)] == [
+    assert [retry.again(failed(), random) for random in (0, 0.25, 0.5, 1)] == [
         ms(80),
         ms(90),
         ms(100),
@@ -102,13 +102,13 @@ def test_a_delay_is_never_further_from_its_middle_than_jitter_allows(
     data: st.DataObject,
 ) -> None:
     most = most or None
-    number, chance = data.draw(st.integers(1, 2000)), data.draw(CHANCES)
+    number, random = data.draw(st.integers(1, 2000)), data.draw(RANDOM_NUMBERS)
     retry = Retry(attempts=2001, delay=delay, factor=factor, max_delay=most, jitter=jitter)
 
-    found = retry.again(failed(number), chance)
+    found = retry.again(failed(number), random)
 
     middle = Retry(attempts=2001, delay=delay, factor=factor, max_delay=most).again(
-        failed(number), chance
+        failed(number), random
     )
     assert found is not None
     assert middle is not None
@@ -158,12 +158,24 @@ def test_on_result_is_not_asked_about_an_error() -> None:
 
 def test_retry_is_a_policy_and_so_is_what_has_its_method() -> None:
     class Twice:
-        def again(self, failed: Attempt, chance: float) -> timedelta | None:
-            return None if failed.number > 1 else ms(1)
+        # A policy may have its own names of the parameters: they are passed by position.
+        def again(self, last: Attempt, chance: float) -> timedelta | None:
+            return None if last.number > 1 else ms(1 + chance)
+
+    policy: RetryPolicy = Twice()
 
     assert isinstance(Retry(), RetryPolicy)
-    assert isinstance(Twice(), RetryPolicy)
+    assert isinstance(policy, RetryPolicy)
+    assert pause(policy, failed(), 1) == 2
     assert not isinstance(object(), RetryPolicy)
+
+
+def test_the_former_keyword_of_the_random_number_is_refused() -> None:
+    again: Any = Retry().again
+
+    assert again(failed(), random=0.5) is not None
+    with pytest.raises(TypeError, match="chance"):
+        again(failed(), chance=0.5)
 
 
 NAN = float("nan")
