@@ -1,4 +1,4 @@
-"""A step written as a class with async handlers, state and timers for each key."""
+"""``AsyncKeyedProcess``: the class that users subclass for async handlers with state and timers for each key."""
 
 from __future__ import annotations
 
@@ -28,9 +28,9 @@ C = TypeVar("C")
 
 @dataclass(frozen=True, slots=True)
 class FiredTimer:
-    """Takes the place of the value of a record, for a timer whose handler was given up.
+    """A timer whose handler failed: the value that ``Fallback`` functions and dead letters get in place of a record's.
 
-    ``Fallback`` functions get it, and so do dead letters, as the ``value`` of ``FailedCall``.
+    Dead letters have it as ``FailedCall.value``.
     """
 
     key: Hashable
@@ -49,7 +49,7 @@ class TimerChange:
 
 
 class Effects:
-    """The effects of one attempt of a handler, which were not applied yet."""
+    """The buffered effects of one attempt of a handler."""
 
     __slots__ = ("clocked", "sides", "step", "timers", "transaction")
 
@@ -94,7 +94,7 @@ class AsyncContext(Generic[K]):
         timer_domain: TimeDomain | None,
         resource: tuple[Resource[Any] | None, object] = (None, None),
     ) -> None:
-        """``resource`` is the one that the function declares, and what it has opened."""
+        """``resource`` is the declaration in the function, and the object that it opened."""
         self._resource = resource
         self._effects = effects
         self._clock = clock
@@ -110,7 +110,7 @@ class AsyncContext(Generic[K]):
 
     @property
     def timestamp(self) -> Timestamp | None:
-        """Of the record being handled (epoch ms); None without event time, and in a processing-time timer."""
+        """The timestamp of the record (epoch ms); None without event time, and in a processing-time timer."""
         self._effects.check("the timestamp")
         return self._timestamp
 
@@ -125,7 +125,7 @@ class AsyncContext(Generic[K]):
 
     @property
     def timer_domain(self) -> TimeDomain | None:
-        """In ``on_timer``: which clock the timer waited for. None in ``process``."""
+        """The time domain of the timer in ``on_timer``; None in ``process``."""
         self._effects.check("the timer domain")
         return self._timer_domain
 
@@ -177,8 +177,7 @@ class AsyncContext(Generic[K]):
         """Have ``on_timer`` called for this key once the clock reaches ``at`` (aware ``datetime`` or epoch ms).
 
         Setting the same moment again changes nothing. Timers that did not fire before the end of the input are
-        dropped. Raises
-        ``FlowDefinitionError`` over history, which has no clock.
+        dropped. Raises ``FlowDefinitionError`` over history, which has no clock.
         """
         if not self._effects.clocked:
             raise no_clock()
@@ -199,41 +198,44 @@ class AsyncContext(Generic[K]):
 
 
 class AsyncKeyedProcess(LifeCycle, Generic[K, T, U]):
-    """Subclass it to handle records ``T`` with state and timers for each key ``K``, giving results ``U``, and to wait.
+    """Subclass it: async handlers of records ``T``, with state and timers for each key ``K``, and with results ``U``.
 
-    Handlers are written as ``async def``. There is one at a time for each key, in the order of the stream; handlers of
-    other keys run while it waits. A handler is a transaction: its state, timers, side outputs and results take effect
-    together, when the results are emitted. If it fails, runs out of time or is made again, or if the job restarts,
-    nothing of it has happened; what it did in the world outside may happen twice.
+    Handlers are ``async def`` methods. One runs at a time for each key, in the order of the stream; handlers of
+    other keys run concurrently. A handler is a transaction: its state, timers, side outputs and results take effect
+    together, when the results are emitted. If it fails, times out or is retried, or if the job restarts, all of them
+    are discarded. External effects may happen twice.
 
-    State is declared as class attributes, ``last = ValueState("last", of=Payment)``, and reached as
-    ``ctx.state(self.last)``. A ``Resource`` may be an attribute too, ``http = Resource(aiohttp.ClientSession)``, and
-    what it has opened is ``ctx.use(self.http)``. Other attributes of ``self`` are shared by all keys, and by all
-    handlers that run at a time, and are in no snapshot.
+    State is declared as class attributes, ``last = ValueState("last", of=Payment)``, and accessed as
+    ``ctx.state(self.last)``. A ``Resource`` may be an attribute too, ``http = Resource(aiohttp.ClientSession)``;
+    ``ctx.use(self.http)`` returns the object that it opened. Other attributes of ``self`` are shared by all keys and
+    all running handlers, and are in no snapshot.
     """
 
     preceding_call = ".key_by(…)"
 
     @abstractmethod
     def process(self, value: T, ctx: AsyncContext[K]) -> Awaitable[Iterable[U] | None]:
-        """The results for ``value``, a list or None for none: ``async def process(self, value, ctx): …``.
+        """Return the results for ``value``, a list or None for none: ``async def process(self, value, ctx): …``.
 
         Results have the timestamp of the record.
         """
 
     def on_timer(self, at: Timestamp, ctx: AsyncContext[K]) -> Awaitable[Iterable[U] | None]:
-        """The results for a timer of ``ctx.key`` set for ``at`` (epoch ms) on the clock of ``ctx.timer_domain``.
+        """Return the results for a timer of ``ctx.key`` at ``at`` (epoch ms) in the domain ``ctx.timer_domain``.
 
-        Event timers fire when the watermark reaches them, those of a key in time order, after all its records before
-        the watermark and before those after it, and before the watermark is emitted. Results have ``at`` as their
-        timestamp. At the end of a bounded input all of them fire. Processing timers fire by the clock, after the
-        earlier records of their key, and not after the end of the input. Their results have no timestamp.
+        Event timers fire when the watermark reaches them: those of a key in time order, between its records before the
+        watermark and those after it, and before the watermark is emitted. Results have the timestamp ``at``. All event
+        timers fire at the end of a bounded input. Processing timers fire by the clock, after the earlier records of
+        their key, and not after the end of the input. Their results have no timestamp.
         """
         raise NotImplementedError(f"{type(self).__name__} sets timers and needs an on_timer method")
 
 
 def resource_of(function: AsyncKeyedProcess[Any, Any, Any]) -> Resource[Any] | None:
-    """The ``Resource`` that is an attribute of ``function``. Raises ``FlowDefinitionError`` if there are several."""
+    """Return the ``Resource`` that is an attribute of ``function``; None if there is none.
+
+    Raises ``FlowDefinitionError`` if there are several.
+    """
     names: dict[Resource[Any], str] = {}
     for name in (*dir(type(function)), *vars(function)):
         value = getattr_static(function, name, None)
@@ -252,10 +254,7 @@ def _is_resource(value: object) -> TypeGuard[Resource[Any]]:
 
 
 def check_async_keyed_process(function: object) -> None:
-    """Refuse what cannot run as an ``AsyncKeyedProcess``, and two states of one name.
-
-    Raises ``FlowDefinitionError``.
-    """
+    """Raise ``FlowDefinitionError`` unless ``function`` is an ``AsyncKeyedProcess`` with valid methods and states."""
     check_kind(function, AsyncKeyedProcess, handlers=())
     for name in ("process", "on_timer"):
         if isasyncgenfunction(getattr(function, name)):

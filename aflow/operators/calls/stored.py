@@ -1,7 +1,7 @@
-"""The inputs of calls in snapshots: operator state, in parts that any parallelism can pick its own from.
+"""Snapshots of the inputs of calls: operator state, in parts of one subtask each, in order of arrival.
 
-Each part holds records of one subtask, in order of arrival. Records with keys belong to the subtask that owns
-the key group; those without go to the subtask of the same number, or share it with others if there are fewer now.
+A restored record with a key belongs to the subtask that owns its key group. A record without a key belongs to the
+subtask with the number of its former one, modulo the parallelism.
 """
 
 from __future__ import annotations

@@ -1,16 +1,16 @@
-"""The watermarks between the calls of a step in snapshots: operator state, one part for each subtask.
+"""Snapshots of the watermarks between the calls of a step: operator state, one part for each subtask.
 
 Theory. A watermark that waits for calls was received before the barrier, so the source does not send it again before
-its next record. So it belongs to the snapshot, with its place among the records:
+its next record. The snapshot therefore contains it, with its place among the records:
 
-- If the parallelism is the same, each subtask puts its own watermarks where they were.
-- After a rescale the records of several former subtasks may share a queue. A watermark is true of all of them only if
+- With the same parallelism, each subtask puts its own watermarks where they were.
+- After a rescale the records of several former subtasks may share a queue. A watermark holds for all of them only if
   each former subtask had received it: the smallest of their latest watermarks follows all restored records. As in the
-  valve, idle subtasks do not count unless all are idle, and then the largest of their watermarks counts. A former
-  subtask that stored nothing had received no watermark, so there is none for all.
+  valve, idle subtasks do not count unless all are idle, and then the largest of their watermarks counts. If a former
+  subtask stored no watermark, it had received none, and none is restored.
 
-The end of time is not stored: it is received again at the end of the input. Nor are idleness and activity, which
-belong to the channels, and these are new after a restore.
+The end of time is not stored: it is received again at the end of the input. Idleness and activity are not stored:
+they belong to channels, which are new after a restore.
 """
 
 from __future__ import annotations

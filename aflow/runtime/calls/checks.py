@@ -1,6 +1,6 @@
-"""Checks of the functions that users hand to the methods which call: made when the flow is built, not at a record.
+"""Check the functions that users pass to async methods when the flow is built, not at the first record.
 
-Without them ``Drop()`` would leave out each record for a mistake that concerns them all.
+Otherwise ``Drop()`` would drop each record for a mistake in the definition.
 """
 
 from __future__ import annotations

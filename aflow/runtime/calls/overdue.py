@@ -1,16 +1,15 @@
-"""Deciding whether the event loop is blocked, and by whom; without threads, clocks and frames, which come in.
+"""Detect a blocked event loop from heartbeats and samples of its stack. No threads, clocks or frames.
 
-A *heartbeat* runs on the loop again and again. It says when the next one is due. A *look* at the stack of the loop's
-thread is taken when a beat is overdue by half of the limit, and again each half limit. What can be seen then:
+Theory. A *heartbeat* runs on the loop repeatedly, and each states when the next one is due. While a heartbeat is
+overdue, the stack of the loop's thread is sampled each half limit. Cases:
 
-- Twice the same callback (or step of a coroutine) at the bottom, and the beat overdue by the limit: that one blocks.
-- Another one each time: the loop is busy with many short callbacks, and none of them blocks.
-- The loop does not run, it is waiting for something, or a debugger has stopped it: nothing blocks.
-- The job is just handing over: a busy job lets go of the interpreter's lock for worker threads and gets it back when
-  they let it. Nothing is to be named, as with short callbacks.
-- The look itself comes late. Then the whole machine stood still (suspended, stopped, starved), and the time until now
-  does not count: looking begins anew as if the beat had become due just now. Or a function in C never let go of the
-  interpreter's lock. The two are told apart when the beat comes at last: has the loop's thread used the processor?
+- Two samples in a row with the same callback at the bottom, and the heartbeat overdue by the limit: that callback
+  blocks the loop.
+- Another callback in each sample: the loop runs many short callbacks, and none blocks it.
+- The loop is not running, or a debugger has stopped it: nothing blocks it.
+- The job has released the interpreter's lock for worker threads: there is no callback to name.
+- The sample itself is late. Either the machine was suspended or starved: the time until now does not count. Or a
+  function in C held the interpreter's lock. The next heartbeat decides by the processor time of the loop's thread.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ class Heartbeat:
 
 @dataclass(frozen=True, slots=True)
 class StackSample:
-    """The stack at one look."""
+    """One sample of the stack."""
 
     root: object
     """The frame of the callback that the loop is running; compared by identity."""
@@ -49,51 +48,51 @@ class StackSample:
 
 @dataclass(frozen=True, slots=True)
 class BlockedReport:
-    """The findings about one overdue beat. Without frames, which would keep their variables alive."""
+    """The result of the samples for one overdue heartbeat. Holds no frames: they would keep their variables alive."""
 
     number: int
     since: float
-    """From when the time counts (s, steady)."""
+    """The start of the time that counts (s, steady)."""
     next: float
-    """The time of the next look."""
+    """The time of the next sample (s, steady)."""
     step: str | None = None
     where: CodeLocation | None = None
     blocked: bool = False
     excused: bool = False
     late: bool = False
-    """True if a look was late."""
+    """True if a sample was late."""
 
 
 class Overdue:
-    """The looks that are taken while one beat is waited for. All in the thread that looks."""
+    """The samples for one overdue heartbeat. Used by the sampling thread alone."""
 
     def __init__(self, beat: Heartbeat, limit: float, slack: float) -> None:
-        """``limit`` and ``slack`` in seconds: how long the loop may be blocked, and how late a look may be."""
+        """``limit`` is the time that the loop may be blocked, ``slack`` the allowed delay of a sample (both s)."""
         self._limit = limit
         self._slack = slack
-        #: At the bottom in the last look that was in time.
+        #: The root of the last sample that was not late.
         self._root: object = None
         self.finding = BlockedReport(beat.number, beat.due, beat.due + limit / 2)
 
-    def look(self, now: float, glance: StackSample) -> bool:
-        """Take in what was seen; True if that is the moment to say that the loop is blocked."""
-        found = replace(self.finding, step=glance.step, where=glance.where)
+    def add(self, now: float, sample: StackSample) -> bool:
+        """Add a sample. Return True if the loop is blocked and this is to be reported now."""
+        found = replace(self.finding, step=sample.step, where=sample.where)
         before, self._root = self._root, None
         blocked = False
-        if glance.excused:
+        if sample.excused:
             found = replace(found, excused=True)
         elif now - found.next > self._slack:
             found = replace(found, late=True, since=now)
-        elif glance.root is before and now - found.since >= self._limit:
+        elif sample.root is before and now - found.since >= self._limit:
             blocked = True
         else:
-            self._root = glance.root
+            self._root = sample.root
         self.finding = replace(found, blocked=blocked, next=now + self._limit / 2)
         return blocked
 
     @property
     def decided(self) -> bool:
-        """True if no further look can change what was found."""
+        """True if further samples cannot change the result."""
         return self.finding.blocked or self.finding.excused
 
 
@@ -106,20 +105,18 @@ def verdict(
     limit: float,
     slack: float,
 ) -> LoopBlocked | None:
-    """Return the report about the time until the beat after ``beat``, at ``now``; None for none."""
+    """Return the report about the time from ``beat`` to ``now``, the next heartbeat; None if nothing blocked."""
     late_by = now - beat.due
     if late_by <= limit:
         return None
     if finding is None or finding.number != beat.number:
-        finding = BlockedReport(
-            beat.number, beat.due, beat.due, late=True
-        )  # there was no look at all
+        finding = BlockedReport(beat.number, beat.due, beat.due, late=True)  # no sample was taken
     if finding.excused:
         return None
     if finding.blocked:
         return LoopBlocked(seconds=now - finding.since, step=finding.step, where=finding.where)
     no_sample = finding.late or now - finding.next > slack
     worked = cpu - beat.cpu
-    if no_sample and worked >= 1.5 * limit:  # half of which may be from before the beat was due
+    if no_sample and worked >= 1.5 * limit:  # up to half of it may precede the due time
         return LoopBlocked(seconds=min(worked, late_by), step=finding.step, where=finding.where)
     return None

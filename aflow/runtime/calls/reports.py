@@ -1,7 +1,6 @@
-"""Reports about calls and functions that break the rules: in the log, as events and as numbers.
+"""Reports about functions that block the event loop, and about calls that were abandoned.
 
-``Reports`` is the one place that knows the log, the host's ``on_event`` and the counters of ``job.metrics()``. Who
-finds something gets one of its methods.
+``Reports`` passes each report to the log, to ``on_event`` of the host, and to the counters of ``job.metrics()``.
 """
 
 from __future__ import annotations
@@ -37,9 +36,9 @@ class CodeLocation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopBlocked:
-    """Something kept the event loop to itself, and so everything else on it waiting: other calls, web servers, timers.
+    """A function blocked the event loop, and with it other calls, web servers and timers.
 
-    Told when it is over. While it lasts, only the log says so.
+    Reported when it is over. While it lasts, only the log shows it.
     """
 
     seconds: float
@@ -47,8 +46,7 @@ class LoopBlocked:
     step: str | None = None
     """The step of the function; None for code outside of steps, such as that of the host."""
     where: CodeLocation | None = None
-    """The function of the user's, and what it was at; None if nothing could be seen, since it never let go of the
-    interpreter's lock. Then only the time is known."""
+    """The function of the user and its current line; None if it held the interpreter's lock all the time."""
 
     def __str__(self) -> str:
         return f"{told(self.step, self.where)} blocked the event loop for {self.seconds:.3f} s"
@@ -83,14 +81,12 @@ class Reports:
         self.left_behind = 0
 
     def give_up(self, step: str, what: str, seconds: float) -> None:
-        """Report a call, or what is being closed, that is not waited for any longer."""
+        """Report a call, or the closing of a resource, that was abandoned."""
         self.left_behind += 1
         self._report(CallAbandoned(step=step, what=what, seconds=seconds))
 
     def blocking(self, step: str | None, where: CodeLocation, seconds: float) -> None:
-        """Report that the loop is blocked right now. From any thread, and only to the log: nothing of the user's may
-        be called from a thread that it does not know.
-        """
+        """Log that the loop is blocked now. Called in any thread, so it calls no function of the user."""
         _log.warning(
             "job %r: %s has been blocking the event loop for %.3f s, and everything on it waits; await something, "
             "or move what blocks into a thread (asyncio.to_thread)",

@@ -1,9 +1,8 @@
 """Resources of calls: opened before the first record, closed after the last call.
 
-Each is entered and left by a task of its own, its *keeper*: a context manager may hold a task group or a cancel scope,
-which belong to the task that entered them, and whose failure cancels that task and must not cancel the job's. It also
-lets a close that hangs be given up, which no task could do to itself. No group owns a keeper, since a group would wait
-for it for ever; ``OpenResources.close`` waits, for a bounded time.
+A task of its own, the *keeper*, enters and exits each resource: a context manager may hold a task group or a cancel
+scope, whose failure cancels the task that entered it, and must not cancel the job. A close that hangs can be abandoned
+with its keeper. No task group owns a keeper, since a group waits without a bound; ``OpenResources.close`` has one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""From the stack of a thread to whom it belongs: which step, which function of the user's, at which line."""
+"""Find the step, and the function and line of the user, in the stack of a thread."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ _LIBRARIES: Final = tuple(
     }
 )
 
-#: Packages whose functions call the user's, and are not to blame for what those do.
+#: Packages whose functions call those of the user.
 _ENGINE: Final = frozenset({"aflow", "asyncio", "uvloop"})
 
-#: Functions in which a busy job gives up the loop or the interpreter's lock. What delays their return is elsewhere.
+#: Functions in which a busy job yields the loop or releases the interpreter's lock. Others delay their return.
 _HAND_OVERS: Final = frozenset({release_gil.__code__, LoopBudget.hand_over.__code__})
 
 #: Modules that are on the stack while a debugger is used.
@@ -37,32 +37,30 @@ _DEBUGGERS: Final = frozenset({"bdb", "pdb", "ipdb", "pudb", "pydevd", "_pydevd_
 
 
 def frames(frame: FrameType | None) -> Iterator[FrameType]:
-    """``frame`` and all that wait for it to return, the innermost first."""
+    """Yield ``frame`` and its callers, the innermost first."""
     while frame is not None:
         yield frame
         frame = frame.f_back
 
 
 def depth_of(frame: FrameType | None) -> int:
-    """The number of frames."""
+    """Return the number of ``frames``."""
     return sum(1 for _ in frames(frame))
 
 
-def glance(frame: FrameType, below: int) -> StackSample:
+def sample(frame: FrameType, below: int) -> StackSample:
     """Return the code that runs in ``frame``; the ``below`` outermost frames belong to the program of the loop."""
     stack = list(frames(frame))
     stack = stack[: max(0, len(stack) - below)]
     if not stack or any(_package(one) in _DEBUGGERS for one in stack):
         return StackSample(None, excused=True)
     if stack[0].f_code in _HAND_OVERS:
-        return StackSample(
-            object()
-        )  # like a short callback: a root that no other look sees, and nothing to name
+        return StackSample(object())  # a root of its own, as of a short callback
     return StackSample(stack[-1], _step(stack), _where(stack))
 
 
 def _where(stack: Sequence[FrameType]) -> CodeLocation:
-    """The innermost function of the user's, or else the one that aflow has called, or else one of aflow's."""
+    """Return the innermost function of the user, else one of a library that aflow called, else one of aflow."""
     index = next((i for i, one in enumerate(stack) if _is_own(one)), None)
     if index is None:
         called = [i for i, one in enumerate(stack) if not _is_engine(one)]
@@ -79,7 +77,7 @@ def _where(stack: Sequence[FrameType]) -> CodeLocation:
 
 
 def _step(stack: Sequence[FrameType]) -> str | None:
-    """The step in whose operator, slots or source the innermost frame of aflow's is that belongs to one."""
+    """Return the step of the innermost frame in an operator, slots or source; None if there is none."""
     line = 0
     for frame in stack:
         if frame.f_code.co_filename == fused.FILE:
@@ -92,7 +90,7 @@ def _step(stack: Sequence[FrameType]) -> str | None:
 
 
 def _owner(frame: FrameType, line: int) -> str | None:
-    # Only of frames of aflow's: before Python 3.13 a frame that was asked for its locals keeps a copy of them.
+    # Only for frames of aflow: before Python 3.13 a frame keeps a copy of its locals once they were read.
     here = frame.f_locals
     for local in (here.get("self"), here.get("sink")):
         if isinstance(local, fused.FusedOperator) and line:
@@ -112,7 +110,7 @@ def _is_own(frame: FrameType) -> bool:
 
 
 def _is_engine(frame: FrameType) -> bool:
-    # The functions of the demo are a user's, though they lie below aflow.
+    # Functions of the demo count as the user's, although they are in aflow.
     return frame.f_code.co_filename == fused.FILE or (
         _package(frame) in _ENGINE and not _module(frame).startswith("aflow.cli.")
     )

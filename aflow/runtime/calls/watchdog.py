@@ -1,9 +1,8 @@
-"""Finds what blocks the event loop, and says so while it does.
+"""Report the function that blocks the event loop, while it does.
 
-A heartbeat on the loop, twice within the limit, and a thread that looks when the beat does not come: the theory is in
-``overdue``. The thread reads the stack of the loop's thread and writes to the log. It touches nothing else: no state of
-a task, no function of the user's. Nothing is done for a record, so records cost what they cost without it; see
-docs/decisions/017.
+A heartbeat runs on the loop twice within the limit. A thread samples the stack of the loop's thread while a heartbeat
+is overdue; ``overdue`` has the theory. The thread reads the stack and writes to the log, and nothing else: no state of
+a task, no function of the user. Records cost nothing; see docs/decisions/017.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ from typing import Final
 
 from aflow.runtime.calls.overdue import BlockedReport, Heartbeat, Overdue, StackSample, verdict
 from aflow.runtime.calls.reports import Reports
-from aflow.runtime.calls.stacks import depth_of, glance
+from aflow.runtime.calls.stacks import depth_of, sample
 
 #: Beats within the limit.
 _BEATS: Final = 2
@@ -32,7 +31,7 @@ _JOIN: Final = 0.2
 def watching(limit: timedelta | None, reports: Reports, steps: Collection[str]) -> Generator[None]:
     """Watch the running loop while the block is open, unless ``limit`` is None or the loop's time is not real.
 
-    ``steps`` are those of the job: what those of other jobs do, these report themselves.
+    ``steps`` are those of the job: other jobs report their own.
     """
     loop = asyncio.get_running_loop()
     if limit is None or not _is_real(loop):
@@ -47,7 +46,7 @@ def watching(limit: timedelta | None, reports: Reports, steps: Collection[str]) 
 
 
 class Watchdog:
-    """Watches one loop for one job. ``start`` and ``stop`` belong to the loop's thread."""
+    """Watch one loop for one job. ``start`` and ``stop`` belong to the loop's thread."""
 
     def __init__(
         self,
@@ -57,7 +56,7 @@ class Watchdog:
         steps: Collection[str],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """``limit`` in seconds; ``clock`` is steady, and the machine's: processing time does not matter here."""
+        """``limit`` in seconds; ``clock`` is a steady clock of the machine (s), not processing time."""
         self._loop = loop
         self._limit = limit
         self._reports = reports
@@ -70,16 +69,16 @@ class Watchdog:
         self._thread = threading.Thread(target=self._run, name="aflow watchdog", daemon=True)
         #: Written by the loop, read by the thread.
         self._beat: Heartbeat | None = None
-        #: Written by the thread, read by the loop. Each is replaced as a whole, so neither can be half-written.
+        #: Written by the thread, read by the loop. This and ``_beat`` are replaced as a whole, never modified.
         self._finding: BlockedReport | None = None
 
     def start(self) -> None:
-        """Begin to beat, and to look."""
+        """Start the heartbeats and the thread."""
         self._handle = self._loop.call_soon(self._on_beat)
         self._thread.start()
 
     def stop(self) -> None:
-        """End the thread. What blocks until now is reported."""
+        """Stop the thread. Report a blockage that lasts until now."""
         if self._handle is not None:
             self._handle.cancel()
         self._judge()
@@ -101,7 +100,7 @@ class Watchdog:
         self._handle = self._loop.call_later(interval, self._on_beat)
 
     def _judge(self) -> None:
-        """Report what kept this beat from coming in time."""
+        """Report the blockage that delayed this heartbeat."""
         if self._beat is None:
             return
         event = verdict(
@@ -128,29 +127,29 @@ class Watchdog:
                 overdue = Overdue(beat, self._limit, self._slack)
             now = self._clock()
             if now >= overdue.finding.next and not overdue.decided:
-                self._look(beat, overdue, now)
+                self._take_sample(beat, overdue, now)
             wait = self._limit / 2 if overdue.decided else max(0.0, overdue.finding.next - now)
 
-    def _look(self, beat: Heartbeat, overdue: Overdue, now: float) -> None:
-        seen = self._glance(beat)
+    def _take_sample(self, beat: Heartbeat, overdue: Overdue, now: float) -> None:
+        taken = self._stack_sample(beat)
         if self._beat is not beat:
-            return  # it came while we looked, and what we saw was something else
-        blocked = overdue.look(now, seen)
+            return  # the heartbeat ran during the sample, which may show a later callback
+        blocked = overdue.add(now, taken)
         self._finding = overdue.finding
-        if blocked and seen.where is not None and self._is_ours(seen.step):
-            self._reports.blocking(seen.step, seen.where, now - overdue.finding.since)
+        if blocked and taken.where is not None and self._is_ours(taken.step):
+            self._reports.blocking(taken.step, taken.where, now - overdue.finding.since)
 
-    def _glance(self, beat: Heartbeat) -> StackSample:
+    def _stack_sample(self, beat: Heartbeat) -> StackSample:
         frame = sys._current_frames().get(beat.thread)  # pyright: ignore[reportPrivateUsage] — documented
         if frame is None or not self._loop.is_running():
             return StackSample(None, excused=True)
-        return glance(frame, beat.depth)
+        return sample(frame, beat.depth)
 
     def _is_ours(self, step: str | None) -> bool:
         return step is None or step in self._steps
 
 
 def _is_real(loop: asyncio.AbstractEventLoop) -> bool:
-    """False for a loop that makes its own time: its beats do not say how long anything takes."""
+    """Return False for a loop with virtual time, whose heartbeats measure nothing."""
     mine = type(loop).time
     return not isinstance(loop, asyncio.BaseEventLoop) or mine is asyncio.BaseEventLoop.time

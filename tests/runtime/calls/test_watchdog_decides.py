@@ -1,4 +1,4 @@
-"""The code to blame for late heartbeats: with made-up times, and objects in place of frames."""
+"""Decisions about late heartbeats, with invented times, and objects in place of frames."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ LIMIT = 0.25
 SLACK = 0.125
 DUE = 100.0
 
-#: Looks that are in time: half a limit after the beat was due, and so on.
+#: Samples that are not late: half a limit after the heartbeat was due, and so on.
 FIRST, SECOND, THIRD = 100.125, 100.25, 100.375
 
 BEAT = Heartbeat(number=7, due=DUE, cpu=5.0, thread=1, depth=3)
@@ -23,10 +23,10 @@ def saw(root: object, function: str = "score") -> StackSample:
     return StackSample(root, "step", at(function))
 
 
-def after(*looks: tuple[float, StackSample]) -> tuple[list[float], BlockedReport]:
-    """Return the times and findings of reports, given these looks."""
+def after(*samples: tuple[float, StackSample]) -> tuple[list[float], BlockedReport]:
+    """Return the times and findings of reports, given these samples."""
     overdue = Overdue(BEAT, LIMIT, SLACK)
-    return [now for now, seen in looks if overdue.look(now, seen)], overdue.finding
+    return [now for now, sample in samples if overdue.add(now, sample)], overdue.finding
 
 
 def judged(finding: BlockedReport | None, now: float, used: float = 0.0) -> LoopBlocked | None:

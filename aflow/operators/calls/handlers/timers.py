@@ -121,9 +121,9 @@ class HandlerTimers:
         horizon: Timestamp,
         in_line: Container[Hashable],
     ) -> None:
-        """``in_line`` are the keys that go on where they were, up to watermarks that are at ``horizon`` at most.
+        """Restore the timers. Raises ``RestoreError``.
 
-        Raises ``RestoreError``.
+        ``in_line`` are keys with restored handlers: their timers up to ``horizon`` are due, those of others upcoming.
         """
         self._horizon = horizon
         self._all.restore(key_codec, keyed)
