@@ -1,29 +1,19 @@
-"""Asynchronous steps and the service that they call, simulated without a loop: slots, mails, alarms, and one clock.
-
-Slots do here what those of the runtime do: they rest until ``on_ready`` wakes as many as ``waiting`` says, ask once for
-a call, and again when it has ended. So who is not woken here, is not woken there.
-"""
+"""Async steps and the service that they call, simulated in one virtual time."""
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any
 
 from aflow.machines.calls.call import Call
 from aflow.machines.calls.rate import SharedBuckets
-from aflow.machines.calls.settings import CallSettings
 from aflow.model.batch import Batch
-from aflow.model.time import Timestamp
-from aflow.operators.base import OperatorContext
-from aflow.operators.calls.operator import AsyncOperator
 from aflow.state.snapshot import OperatorSnapshot
-from tests.operators.calls.by_hand import unused
-from tests.operators.driver import RecordingOutput
+from tests.operators.calls.harness import CallHarness
 
 Answer = Callable[[Any], tuple[float, object]]
-"""Says of a value how long its call takes (ms) and what it gives; an exception is raised."""
+"""Return the duration of the call for a value (ms), and its result; an exception is raised."""
 
 
 def at_once(value: object) -> tuple[float, object]:
@@ -49,14 +39,6 @@ class World:
     buckets: SharedBuckets = field(default_factory=SharedBuckets)
     steps: list[SimulatedStep] = field(default_factory=list["SimulatedStep"])
     begun: list[Began] = field(default_factory=list[Began])
-    #: Callbacks to run now, in order.
-    soon: deque[Callable[[], None]] = field(default_factory=deque[Callable[[], None]])
-
-    def now(self) -> Timestamp:
-        return int(self.at)
-
-    def steady(self) -> float:
-        return self.at / 1000
 
     def step(
         self,
@@ -64,30 +46,24 @@ class World:
         answer: Answer = at_once,
         *,
         restored: OperatorSnapshot | None = None,
-        **settings: Any,
+        **options: Any,
     ) -> SimulatedStep:
-        made = SimulatedStep(self, name, answer, CallSettings(call=unused, **settings), restored)
+        made = SimulatedStep(self, name, answer, restored=restored, **options)
         self.steps.append(made)
         return made
 
     def until(self, at: float) -> None:
         """Let all happen that happens until then."""
-        self.settle()
         while (following := self.following()) is not None and following <= at:
             self.at = max(self.at, following)
             for step in self.steps:
-                step.what_is_due()
-            self.settle()
+                step.run_due()
         self.at = max(self.at, at)
 
     def following(self) -> float | None:
         """Return the time of the next event (ms)."""
         moments = [step.following() for step in self.steps]
         return min((moment for moment in moments if moment is not None), default=None)
-
-    def settle(self) -> None:
-        while self.soon:
-            self.soon.popleft()()
 
     def values(self, step: str = "step") -> list[Any]:
         """Of the calls that a step has begun."""
@@ -97,126 +73,72 @@ class World:
         return [began.at for began in self.begun if step in (None, began.step)]
 
 
-class SimulatedStep:
-    """One step, its alarm, and its calls that are under way."""
+class SimulatedStep(CallHarness):
+    """One step, whose calls end by themselves."""
 
-    def __init__(
-        self,
-        world: World,
-        name: str,
-        answer: Answer,
-        settings: CallSettings,
-        restored: OperatorSnapshot | None,
-    ) -> None:
-        self.world, self.name, self.answer = world, name, answer
-        self.output = RecordingOutput()
-        self.alarm: Timestamp | None = None
-        #: The end (ms) of each call.
+    def __init__(self, world: World, name: str, answer: Answer, **options: Any) -> None:
+        self.world, self.answer = world, answer
+        #: The end (ms) of each running call.
         self.ends: dict[Call, float] = {}
-        self._gives: dict[Call, object] = {}
-        #: The most calls that were under way at once.
+        self._results: dict[Call, object] = {}
+        #: The most calls that were running at once.
         self.most = 0
-        self._coming = 0
-        self.operator = AsyncOperator(settings)
-        self.operator.open(
-            OperatorContext(
-                name=name,
-                output=self.output,
-                clock=world,
-                alarm=self,
-                steady=world.steady,
-                buckets=world.buckets,
-            )
-        )
-        if restored is not None:
-            self.operator.restore(restored)
-        self.operator.on_ready = self._wake
-        self.operator.on_settled = lambda: world.soon.append(self.operator.emit)
-        self.operator.on_cancel = self._cancel
-        self.operator.on_start()
-        self._wake()
+        super().__init__(name=name, buckets=world.buckets, now=int(world.at), **options)
 
-    # ------------------------------------------------------------------------------------------ what happens
+    def block(self) -> None:
+        self.step.held = True
 
-    def push(self, *values: object, keys: Sequence[Hashable] | None = None) -> SimulatedStep:
-        self.operator.process(Batch(list(values), None, keys))
-        self.world.settle()
-        return self
+    def unblock(self) -> None:
+        self._step(self.step.resume)
 
-    def hold(self) -> None:
-        self.operator.held = True
-
-    def resume(self) -> None:
-        self.operator.resume()
-        self.world.settle()
-
-    def gone(self) -> None:
-        """It is no more, and what its calls give is lost."""
+    def lose(self) -> None:
+        """The step is lost, and the results of its calls."""
         self.world.steps.remove(self)
-        self.operator.on_ready = lambda: None
-        self.operator.on_settled = lambda: None
-        self.operator.held = True
 
-    def set(self, at: Timestamp | None) -> None:
-        """The alarm."""
-        self.alarm = at
+    def stop(self) -> None:
+        """The job stops."""
+        self._step(self.step.on_stop)
 
-    def what_is_due(self) -> None:
-        now = self.world.now()
+    def run_due(self) -> None:
+        """Let the calls end and the alarm fire that are due."""
+        self._time.at = int(self.world.at)
         for call in [one for one, end in self.ends.items() if end <= self.world.at]:
             if call in self.ends:
-                self._ended(call)
-                self.world.settle()
-        if self.alarm is not None and self.alarm <= now:
-            self.alarm = None
-            self.operator.on_processing_time(now)
-
-    # ------------------------------------------------------------------------------------------ what is seen
+                self._end_due(call)
+        self._fire_until(self._time.at)
 
     def following(self) -> float | None:
         moments: list[float] = list(self.ends.values())
-        if self.alarm is not None:
-            moments.append(self.alarm)
+        if self._time.alarm is not None:
+            moments.append(self._time.alarm)
         return min(moments, default=None)
 
     def emitted(self) -> list[Any]:
-        """All values that have left."""
-        batches = [item for item in self.output.emitted if isinstance(item, Batch)]
+        """Return all emitted values."""
+        batches = [item for item in self.recorder.emitted if isinstance(item, Batch)]
         return [value for batch in batches for value in batch.values]
 
-    def side(self, tag: str) -> list[Any]:
-        return [value for batch in self.output.sides.get(tag, []) for value in batch.values]
+    def _step(self, act: Callable[[], None]) -> None:
+        self._time.at = int(self.world.at)
+        super()._step(act)
 
-    # -------------------------------------------------------------------------------------------- the slots
+    def _steady(self) -> float:
+        return self.world.at / 1000
 
-    def _wake(self) -> None:
-        need = self.operator.waiting - self._coming
-        for _ in range(need):
-            self._coming += 1
-            self.world.soon.append(self._come)
-
-    def _come(self) -> None:
-        self._coming -= 1
-        self._ask()
-
-    def _ask(self) -> None:
-        call = self.operator.take()
-        if call is None:
-            return
-        self.world.begun.append(Began(self.world.at, self.name, call.value))
-        takes, self._gives[call] = self.answer(call.value)
+    def _on_call_started(self, call: Call) -> None:
+        self.world.begun.append(Began(self.world.at, self._context.name, call.value))
+        takes, self._results[call] = self.answer(call.value)
         self.ends[call] = round(self.world.at + takes, 3)
         self.most = max(self.most, len(self.ends))
 
-    def _ended(self, call: Call) -> None:
+    def _end_due(self, call: Call) -> None:
         del self.ends[call]
-        result = self._gives.pop(call)
+        result = self._results.pop(call)
         if isinstance(result, BaseException):
-            self.operator.raised(call, result)
+            self.end(call, lambda call: self.step.raised(call, result))
         else:
-            self.operator.returned(call, result)
-        self._ask()
+            self.end(call, lambda call: self.step.returned(call, result))
 
     def _cancel(self, call: Call) -> None:
-        del self.ends[call], self._gives[call]
-        self.world.soon.append(self._ask)
+        del self.ends[call], self._results[call]
+        super()._cancel(call)

@@ -16,7 +16,7 @@ from aflow.machines.calls.settings import CallOrder, CallResults
 from aflow.model.batch import Batch
 from aflow.model.elements import ACTIVE, IDLE, Watermark
 from aflow.testing import At, Mode
-from tests.operators.calls.slots import SlotsHarness
+from tests.operators.calls.harness import CallHarness
 from tests.stable_ids import stable
 
 NAIVE = datetime(2025, 1, 1)  # noqa: DTZ001
@@ -33,16 +33,16 @@ def quotient(value: int, result: int) -> float:
 
 
 @pytest.fixture(params=[CallOrder.ORDERED, CallOrder.UNORDERED])
-def step(request: pytest.FixtureRequest) -> SlotsHarness:
-    return SlotsHarness(order=request.param)
+def step(request: pytest.FixtureRequest) -> CallHarness:
+    return CallHarness(order=request.param)
 
 
 # ------------------------------------------------------------------------------------------------ order
 
 
 def test_ordered_results_leave_as_the_records_came_in() -> None:
-    step = SlotsHarness()
-    step.push_batch(["a", "b", "c"])
+    step = CallHarness()
+    step.push("a", "b", "c")
 
     step.returns("c", 3)
     step.returns("b", 2)
@@ -53,8 +53,8 @@ def test_ordered_results_leave_as_the_records_came_in() -> None:
 
 
 def test_unordered_results_leave_as_the_calls_complete() -> None:
-    step = SlotsHarness(order=UNORDERED)
-    step.push_batch(["a", "b", "c"])
+    step = CallHarness(order=UNORDERED)
+    step.push("a", "b", "c")
 
     for value in ("c", "a", "b"):
         step.returns(value, value.upper())
@@ -62,10 +62,10 @@ def test_unordered_results_leave_as_the_calls_complete() -> None:
     assert step.values == ["C", "A", "B"]
 
 
-def test_results_have_the_timestamps_of_their_records(step: SlotsHarness) -> None:
-    step.push_batch(["a"], [7])
+def test_results_have_the_timestamps_of_their_records(step: CallHarness) -> None:
+    step.push("a", at=[7])
     step.push("b")
-    step.push_batch(["c"], [9])
+    step.push("c", at=[9])
     for value in "abc":
         step.mails_wait = value != "c"
         step.returns(value, value)
@@ -73,10 +73,10 @@ def test_results_have_the_timestamps_of_their_records(step: SlotsHarness) -> Non
     assert step.output == [At("a", 7), At("b", None), At("c", 9)]
 
 
-def test_a_fence_waits_for_the_calls_before_it_and_is_not_overtaken(step: SlotsHarness) -> None:
-    step.push("a", 1)
+def test_a_fence_waits_for_the_calls_before_it_and_is_not_overtaken(step: CallHarness) -> None:
+    step.push("a", at=[1])
     step.watermark(5)
-    step.push("b", 6)
+    step.push("b", at=[6])
 
     step.returns("b", 2)
     assert step.output == []
@@ -85,7 +85,7 @@ def test_a_fence_waits_for_the_calls_before_it_and_is_not_overtaken(step: SlotsH
     assert step.output == [At(1, 1), Watermark(5), At(2, 6)]
 
 
-def test_idle_and_active_keep_their_place_as_watermarks_do(step: SlotsHarness) -> None:
+def test_idle_and_active_keep_their_place_as_watermarks_do(step: CallHarness) -> None:
     step.push("a")
     step.idle()
     step.active()
@@ -97,7 +97,7 @@ def test_idle_and_active_keep_their_place_as_watermarks_do(step: SlotsHarness) -
     assert step.output == [At(1, None), IDLE, ACTIVE, At(2, None)]
 
 
-def test_fences_pass_at_once_while_nothing_is_in_flight(step: SlotsHarness) -> None:
+def test_fences_pass_at_once_while_nothing_is_in_flight(step: CallHarness) -> None:
     step.watermark(1)
     step.idle()
     step.active()
@@ -105,9 +105,9 @@ def test_fences_pass_at_once_while_nothing_is_in_flight(step: SlotsHarness) -> N
     assert step.output == [Watermark(1), IDLE, ACTIVE]
 
 
-def test_a_watermark_does_not_overtake_a_result_whose_mail_has_not_run(step: SlotsHarness) -> None:
+def test_a_watermark_does_not_overtake_a_result_whose_mail_has_not_run(step: CallHarness) -> None:
     step.mails_wait = True
-    step.push("a", 1)
+    step.push("a", at=[1])
     step.returns("a", "A")
 
     step.watermark(5)
@@ -118,8 +118,8 @@ def test_a_watermark_does_not_overtake_a_result_whose_mail_has_not_run(step: Slo
 
 
 def test_a_second_record_of_a_key_waits_for_the_first() -> None:
-    step = SlotsHarness(order=BY_KEY, key=first_letter)
-    step.push_batch(["a1", "a2", "b1"])
+    step = CallHarness(order=BY_KEY, key=first_letter)
+    step.push("a1", "a2", "b1")
     assert step.asked == ["a1", "b1"]
 
     step.returns("a1", 1)
@@ -129,8 +129,8 @@ def test_a_second_record_of_a_key_waits_for_the_first() -> None:
 
 
 def test_a_key_that_fails_and_is_dropped_lets_the_next_record_go_on() -> None:
-    step = SlotsHarness(order=BY_KEY, key=first_letter, on_error=Drop())
-    step.push_batch(["a1", "a2"])
+    step = CallHarness(order=BY_KEY, key=first_letter, on_error=Drop())
+    step.push("a1", "a2")
 
     step.raises("a1", ValueError())
 
@@ -138,10 +138,10 @@ def test_a_key_that_fails_and_is_dropped_lets_the_next_record_go_on() -> None:
 
 
 def test_watermarks_split_what_leaves_a_keyed_step_into_epochs() -> None:
-    step = SlotsHarness(order=BY_KEY, key=first_letter)
-    step.push_batch(["a1", "b1"])
+    step = CallHarness(order=BY_KEY, key=first_letter)
+    step.push("a1", "b1")
     step.watermark(1)
-    step.push_batch(["c1", "a2"])
+    step.push("c1", "a2")
     assert step.asked == ["a1", "b1", "c1"]
 
     for value in ("c1", "b1", "a1", "a2"):
@@ -154,7 +154,7 @@ def test_watermarks_split_what_leaves_a_keyed_step_into_epochs() -> None:
 
 
 def test_a_key_that_cannot_be_hashed_fails_with_the_record() -> None:
-    step = SlotsHarness(order=BY_KEY)
+    step = CallHarness(order=BY_KEY)
 
     with pytest.raises(
         OperatorError, match=r"step 'step' failed on record 'a', key .*list"
@@ -172,7 +172,7 @@ def test_a_key_that_cannot_be_hashed_fails_with_the_record() -> None:
 def test_a_key_that_no_keyed_step_takes_fails_with_the_record(
     key: object, settings: dict[str, Any]
 ) -> None:
-    step = SlotsHarness(order=BY_KEY, **settings)
+    step = CallHarness(order=BY_KEY, **settings)
 
     with pytest.raises(OperatorError, match=r"step 'step' failed on record 'b'") as caught:
         step.operator.process(Batch(["a", "b"], None, ["good", key]))
@@ -185,8 +185,8 @@ def test_a_key_that_no_keyed_step_takes_fails_with_the_record(
 
 
 def test_calls_under_way_are_never_more_than_the_capacity() -> None:
-    step = SlotsHarness(capacity=2)
-    step.push_batch(["a", "b", "c"])
+    step = CallHarness(capacity=2)
+    step.push("a", "b", "c")
     assert step.asked == ["a", "b"]
 
     step.returns("b", 2)
@@ -195,8 +195,8 @@ def test_calls_under_way_are_never_more_than_the_capacity() -> None:
 
 
 def test_a_step_is_full_with_twice_its_capacity_of_records_and_fences() -> None:
-    step = SlotsHarness(capacity=2)
-    step.push_batch(["a", "b"])
+    step = CallHarness(capacity=2)
+    step.push("a", "b")
     step.watermark(1)
     assert not step.step.full
 
@@ -206,7 +206,7 @@ def test_a_step_is_full_with_twice_its_capacity_of_records_and_fences() -> None:
 
 
 def test_a_fence_that_waits_for_its_mail_only_takes_room_all_the_same() -> None:
-    step = SlotsHarness(capacity=1)
+    step = CallHarness(capacity=1)
     step.mails_wait = True
     step.push("a")
     step.returns("a", 1)
@@ -222,7 +222,7 @@ def test_a_fence_that_waits_for_its_mail_only_takes_room_all_the_same() -> None:
 def test_results_that_wait_for_an_earlier_watermark_have_a_bound_of_their_own(
     order: CallOrder,
 ) -> None:
-    step = SlotsHarness(capacity=2, order=order, key=str if order is BY_KEY else None)
+    step = CallHarness(capacity=2, order=order, key=str if order is BY_KEY else None)
     step.push("slow")
     step.watermark(0)
     fast = 0
@@ -239,7 +239,7 @@ def test_results_that_wait_for_an_earlier_watermark_have_a_bound_of_their_own(
 
 
 def test_watermarks_that_wait_for_an_unordered_call_have_a_bound_of_their_own() -> None:
-    step = SlotsHarness(capacity=1, order=UNORDERED)
+    step = CallHarness(capacity=1, order=UNORDERED)
     step.push("slow")
     watermarks = 0
     while not step.step.full:
@@ -252,7 +252,7 @@ def test_watermarks_that_wait_for_an_unordered_call_have_a_bound_of_their_own() 
     assert not step.step.full
 
 
-def test_no_call_begins_while_the_step_is_held(step: SlotsHarness) -> None:
+def test_no_call_begins_while_the_step_is_held(step: CallHarness) -> None:
     step.step.held = True
     step.push("a")
     assert (step.asked, step.step.waiting) == ([], 0)
@@ -262,8 +262,8 @@ def test_no_call_begins_while_the_step_is_held(step: SlotsHarness) -> None:
     assert step.step.waiting == 1
 
 
-def test_calls_are_counted(step: SlotsHarness) -> None:
-    step.push_batch(["a", "b"])
+def test_calls_are_counted(step: CallHarness) -> None:
+    step.push("a", "b")
     step.returns("a", 1)
 
     counted = step.step.counted()
@@ -275,8 +275,8 @@ def test_calls_are_counted(step: SlotsHarness) -> None:
 
 
 def test_a_call_may_give_any_number_of_results() -> None:
-    step = SlotsHarness(results=CallResults.MANY)
-    step.push_batch(["none", "two", "one"], [1, 2, 3])
+    step = CallHarness(results=CallResults.MANY)
+    step.push("none", "two", "one", at=[1, 2, 3])
 
     step.returns("none", ())
     step.returns("two", (number for number in (1, 2)))
@@ -286,7 +286,7 @@ def test_a_call_may_give_any_number_of_results() -> None:
 
 
 def test_a_call_that_gives_no_list_where_one_is_due_has_failed() -> None:
-    step = SlotsHarness(results=CallResults.MANY)
+    step = CallHarness(results=CallResults.MANY)
     step.push("a")
 
     with pytest.raises(OperatorError, match="record 'a': TypeError: returned 5, not a list"):
@@ -294,8 +294,8 @@ def test_a_call_that_gives_no_list_where_one_is_due_has_failed() -> None:
 
 
 def test_a_filter_sends_the_records_on_for_which_something_true_was_given() -> None:
-    step = SlotsHarness(results=CallResults.KEEP)
-    step.push_batch(["a", "b", "c"], [1, 2, 3])
+    step = CallHarness(results=CallResults.KEEP)
+    step.push("a", "b", "c", at=[1, 2, 3])
 
     for value, keep in (("a", [0]), ("b", None), ("c", 1)):
         step.returns(value, keep)
@@ -308,7 +308,7 @@ def test_a_filter_whose_answer_is_neither_true_nor_false_fails_with_the_record()
         def __bool__(self) -> bool:
             raise ValueError("ambiguous")
 
-    step = SlotsHarness(results=CallResults.KEEP)
+    step = CallHarness(results=CallResults.KEEP)
     step.push("a")
 
     with pytest.raises(OperatorError, match="record 'a': ValueError: ambiguous"):
@@ -316,8 +316,8 @@ def test_a_filter_whose_answer_is_neither_true_nor_false_fails_with_the_record()
 
 
 def test_a_function_that_puts_value_and_result_together_fails_with_the_record() -> None:
-    step = SlotsHarness(into=quotient)
-    step.push_batch([6, 5])
+    step = CallHarness(into=quotient)
+    step.push(6, 5)
     step.returns(6, 3)
     assert step.values == [2]
 
@@ -329,9 +329,9 @@ def test_a_function_that_puts_value_and_result_together_fails_with_the_record() 
 
 
 def test_a_call_that_fails_fails_the_job_by_a_mail_and_nothing_leaves_behind_it() -> None:
-    step = SlotsHarness(order=UNORDERED)
+    step = CallHarness(order=UNORDERED)
     step.mails_wait = True
-    step.push_batch(["a", "b"], [1, 2])
+    step.push("a", "b", at=[1, 2])
     step.raises("a", ValueError("no"))
     step.returns("b", 2)
 
@@ -345,10 +345,10 @@ def test_a_call_that_fails_fails_the_job_by_a_mail_and_nothing_leaves_behind_it(
 
 
 def test_a_record_that_failed_the_job_is_called_for_again_after_a_restart(
-    step: SlotsHarness,
+    step: CallHarness,
 ) -> None:
     step.mails_wait = True
-    step.push_batch(["a", "b"])
+    step.push("a", "b")
     step.raises("a", ValueError("no"))
 
     step.restart()
@@ -357,9 +357,9 @@ def test_a_record_that_failed_the_job_is_called_for_again_after_a_restart(
 
 
 def test_no_call_begins_after_the_job_has_failed() -> None:
-    step = SlotsHarness(capacity=1)
+    step = CallHarness(capacity=1)
     step.mails_wait = True
-    step.push_batch(["a", "b"])
+    step.push("a", "b")
     step.raises("a", ValueError("no"))
 
     step.step.resume()
@@ -369,9 +369,9 @@ def test_no_call_begins_after_the_job_has_failed() -> None:
 
 
 def test_of_several_failures_the_first_is_the_one_that_is_told() -> None:
-    step = SlotsHarness()
+    step = CallHarness()
     step.mails_wait = True
-    step.push_batch(["a", "b"])
+    step.push("a", "b")
     step.raises("b", ValueError("first"))
     step.raises("a", ValueError("second"))
 
@@ -386,8 +386,8 @@ def test_of_several_failures_the_first_is_the_one_that_is_told() -> None:
 def test_records_that_fill_the_step_are_called_for_again_in_order_and_before_all_others(
     order: CallOrder,
 ) -> None:
-    step = SlotsHarness(capacity=2, order=order)
-    step.push_batch(["a", "b", "c", "d"])
+    step = CallHarness(capacity=2, order=order)
+    step.push("a", "b", "c", "d")
 
     step.restart()
     assert (step.step.full, step.asked) == (True, ["a", "b"])
@@ -399,8 +399,8 @@ def test_records_that_fill_the_step_are_called_for_again_in_order_and_before_all
 
 
 def test_a_result_that_waited_for_others_is_asked_for_again() -> None:
-    step = SlotsHarness()
-    step.push_batch(["a", "b"])
+    step = CallHarness()
+    step.push("a", "b")
     step.returns("b", "lost")
 
     step.restart()
@@ -410,8 +410,8 @@ def test_a_result_that_waited_for_others_is_asked_for_again() -> None:
     assert step.values == [1, 2]
 
 
-def test_what_has_left_is_not_called_for_again(step: SlotsHarness) -> None:
-    step.push_batch(["a", "b"])
+def test_what_has_left_is_not_called_for_again(step: CallHarness) -> None:
+    step.push("a", "b")
     step.returns("a", 1)
 
     step.restart()
@@ -423,11 +423,11 @@ def test_what_has_left_is_not_called_for_again(step: SlotsHarness) -> None:
 def test_restored_records_belong_to_the_epoch_before_the_first_new_watermark(
     order: CallOrder,
 ) -> None:
-    step = SlotsHarness(order=order, key=first_letter if order is BY_KEY else None)
-    step.push_batch(["a1", "b1"], [1, 2])
+    step = CallHarness(order=order, key=first_letter if order is BY_KEY else None)
+    step.push("a1", "b1", at=[1, 2])
     step.restart()
     step.watermark(1000)
-    step.push_batch(["c1", "a2"], [5, 6])
+    step.push("c1", "a2", at=[5, 6])
 
     for value in ("c1", "b1", "a1", "a2"):
         step.returns(value, value)
@@ -438,8 +438,8 @@ def test_restored_records_belong_to_the_epoch_before_the_first_new_watermark(
 
 
 def test_a_key_stays_in_order_over_a_restart() -> None:
-    step = SlotsHarness(order=BY_KEY, key=first_letter)
-    step.push_batch(["a1", "a2", "a3"])
+    step = CallHarness(order=BY_KEY, key=first_letter)
+    step.push("a1", "a2", "a3")
     step.returns("a1", 1)
 
     step.restart()
@@ -452,8 +452,8 @@ def test_a_key_stays_in_order_over_a_restart() -> None:
 
 @pytest.mark.parametrize("mode", Mode)
 def test_results_leave_once_whatever_is_snapshotted_between_them(mode: Mode) -> None:
-    step = SlotsHarness(mode=mode, capacity=2)
-    step.push_batch([1, 2, 3, 4], [1, 2, 3, 4])
+    step = CallHarness(mode=mode, capacity=2)
+    step.push(1, 2, 3, 4, at=[1, 2, 3, 4])
 
     while step.under_way:
         value = step.asked[0]
@@ -462,9 +462,9 @@ def test_results_leave_once_whatever_is_snapshotted_between_them(mode: Mode) -> 
     assert step.output == [At(value * 10, value) for value in (1, 2, 3, 4)]
 
 
-def test_a_step_says_how_much_it_holds(step: SlotsHarness) -> None:
+def test_a_step_says_how_much_it_holds(step: CallHarness) -> None:
     sizes: list[Any] = [step.size.entries]
-    step.push_batch(["a", "b"])
+    step.push("a", "b")
     sizes.append(step.size.entries)
     step.returns("a", 1)
     sizes.append(step.size.entries)

@@ -12,15 +12,15 @@ from aflow.machines.calls.settings import CallOrder, CallResults
 from aflow.model.elements import Watermark
 from aflow.model.tags import Tag
 from aflow.testing import At
-from tests.operators.calls.slots import SlotsHarness
+from tests.operators.calls.harness import CallHarness
 
 FAILED = Tag[FailedCall[Any]]("failed")
 
 
-def failing(on_error: OnError[Any], **settings: Any) -> SlotsHarness:
+def failing(on_error: OnError[Any], **settings: Any) -> CallHarness:
     """Records a, b, c with a watermark behind them, of which b has failed and c is done: all waits for a."""
-    step = SlotsHarness(on_error=on_error, **settings)
-    step.push_batch(["a", "b", "c"], [1, 2, 3])
+    step = CallHarness(on_error=on_error, **settings)
+    step.push("a", "b", "c", at=[1, 2, 3])
     step.watermark(3)
     step.raises("b", ConnectionError("gone"))
     step.returns("c", ["C"] if settings.get("results") is CallResults.MANY else "C")
@@ -39,10 +39,10 @@ def test_fail_names_the_record_its_timestamp_and_the_cause() -> None:
 
 
 def test_with_fail_a_timeout_ends_the_job_and_nothing_leaves_behind_it() -> None:
-    step = SlotsHarness(timeout=10, capacity=2)
-    step.push("first", 0)
+    step = CallHarness(timeout=10, capacity=2)
+    step.push("first", at=[0])
     step.advance_processing_time(5)
-    step.push("second", 5)
+    step.push("second", at=[5])
 
     with pytest.raises(OperatorError, match="TimeoutError: no result within 10ms"):
         step.advance_processing_time(11)
@@ -64,8 +64,8 @@ def test_drop_leaves_the_record_out_and_keeps_the_order_of_the_others() -> None:
 
 
 def test_a_step_all_of_whose_records_are_dropped_sends_on_the_watermark_alone() -> None:
-    step = SlotsHarness(on_error=Drop())
-    step.push("a", 1)
+    step = CallHarness(on_error=Drop())
+    step.push("a", at=[1])
     step.watermark(1)
 
     step.raises("a", ValueError())
@@ -75,10 +75,10 @@ def test_a_step_all_of_whose_records_are_dropped_sends_on_the_watermark_alone() 
 
 
 def test_records_that_are_dropped_on_both_sides_of_a_watermark_leave_the_watermark_alone() -> None:
-    step = SlotsHarness(on_error=Drop())
-    step.push("a", 1)
+    step = CallHarness(on_error=Drop())
+    step.push("a", at=[1])
     step.watermark(1)
-    step.push("b", 2)
+    step.push("b", at=[2])
 
     step.raises("b", ValueError())
     step.raises("a", ValueError())
@@ -105,7 +105,7 @@ def test_a_dead_letter_leaves_when_it_would_be_its_results_turn() -> None:
 
 
 def test_a_dead_letter_of_a_record_without_a_timestamp_has_none() -> None:
-    step = SlotsHarness(on_error=DeadLetter(FAILED))
+    step = CallHarness(on_error=DeadLetter(FAILED))
     step.push("a")
 
     step.raises("a", ValueError("no"))
@@ -132,7 +132,7 @@ def test_a_fallback_takes_the_place_of_the_result() -> None:
 
 
 def test_a_fallback_may_give_nothing_at_all() -> None:
-    step = SlotsHarness(on_error=Fallback(lambda value, error: None))
+    step = CallHarness(on_error=Fallback(lambda value, error: None))
     step.push("a")
 
     step.raises("a", ValueError())
@@ -141,10 +141,10 @@ def test_a_fallback_may_give_nothing_at_all() -> None:
 
 
 def test_a_fallback_of_many_gives_many() -> None:
-    step = SlotsHarness(
+    step = CallHarness(
         results=CallResults.MANY, on_error=Fallback(lambda value, error: (value, value))
     )
-    step.push("a", 1)
+    step.push("a", at=[1])
 
     step.raises("a", ValueError())
 
@@ -152,7 +152,7 @@ def test_a_fallback_of_many_gives_many() -> None:
 
 
 def test_a_fallback_of_many_that_gives_no_list_fails_the_job() -> None:
-    step = SlotsHarness(results=CallResults.MANY, on_error=Fallback(lambda value, error: 5))
+    step = CallHarness(results=CallResults.MANY, on_error=Fallback(lambda value, error: 5))
     step.push("a")
 
     with pytest.raises(OperatorError, match="record 'a': TypeError: returned 5, not a list"):
@@ -164,7 +164,7 @@ def test_a_fallback_of_a_filter_says_whether_the_record_goes_on(keep: bool) -> N
     def fallback(value: str, error: BaseException) -> bool:
         return keep
 
-    step = SlotsHarness(results=CallResults.KEEP, on_error=Fallback(fallback))
+    step = CallHarness(results=CallResults.KEEP, on_error=Fallback(fallback))
     step.push("a")
 
     step.raises("a", ValueError())
@@ -192,7 +192,7 @@ def test_a_filter_without_an_answer_sends_nothing_on(policy: OnError[Any]) -> No
 
 @pytest.mark.parametrize("error", [SystemExit(1), KeyboardInterrupt()], ids=repr)
 def test_policies_hold_for_errors_of_any_kind(error: BaseException) -> None:
-    step = SlotsHarness(on_error=DeadLetter(FAILED))
+    step = CallHarness(on_error=DeadLetter(FAILED))
     step.push("a")
 
     step.raises("a", error)
@@ -201,7 +201,7 @@ def test_policies_hold_for_errors_of_any_kind(error: BaseException) -> None:
 
 
 def test_a_function_that_cannot_be_awaited_fails_the_job_whatever_the_policy() -> None:
-    step = SlotsHarness(on_error=Drop())
+    step = CallHarness(on_error=Drop())
     step.push("a")
     step.step.misused(step.under_way[0], TypeError("write it as async def"))
 

@@ -22,7 +22,7 @@ from aflow.machines.calls.settings import CallOrder, CallResults
 from aflow.model.elements import ACTIVE, IDLE, Active, Idle, Watermark
 from aflow.model.tags import Tag
 from aflow.testing import At, Mode
-from tests.operators.calls.slots import SlotsHarness
+from tests.operators.calls.harness import CallHarness
 
 RETRY = Retry(attempts=3, delay=timedelta(milliseconds=4))
 FAILED = Tag[FailedCall[int]]("failed")
@@ -109,7 +109,7 @@ class StepRules(RuleBasedStateMachine):
         self.last_of_key: dict[int, int] = {}
         #: Values whose calls have failed at least once.
         self.failed: set[int] = set()
-        self.step = SlotsHarness(
+        self.step = CallHarness(
             key=key_of if order is CallOrder.BY_KEY else None,
             mode=mode,
             order=order,
@@ -129,7 +129,7 @@ class StepRules(RuleBasedStateMachine):
         times = [self.watermark + value % 5 for value in values] if timed else None
         for at, value in enumerate(values):
             self.records[value] = Record(self.place(), value, None if times is None else times[at])
-        self.step.push_batch(values, times)
+        self.step.push(*values, at=times)
         self.look()
 
     @rule(by=st.integers(1, 3))
@@ -289,11 +289,11 @@ def leaves_for(value: int, results: CallResults) -> tuple[list[Any], list[Any]]:
             return [value] if result else [], [value]
 
 
-def stored_values(step: SlotsHarness) -> list[int]:
+def stored_values(step: CallHarness) -> list[int]:
     """The records in a snapshot, as a step with room for all of them calls for them."""
     snapshot = step.snapshot()
     assert snapshot is not None
-    reader = SlotsHarness(order=CallOrder.UNORDERED, capacity=1000)
+    reader = CallHarness(order=CallOrder.UNORDERED, capacity=1000)
     reader.restore(snapshot)
     return reader.asked
 

@@ -13,7 +13,7 @@ from aflow.machines.calls.retry import Attempt, Retry
 from aflow.machines.calls.settings import CallOrder, CallResults
 from aflow.model.tags import Tag
 from aflow.testing import At, Mode
-from tests.operators.calls.slots import SlotsHarness
+from tests.operators.calls.harness import CallHarness
 from tests.stable_ids import stable
 
 FAILED = Tag[FailedCall[Any]]("failed")
@@ -44,7 +44,7 @@ def key_until(value: Any) -> Any:
 
 
 def test_time_is_up_exactly_at_the_beginning_of_the_call_and_the_timeout() -> None:
-    step = SlotsHarness(timeout=10, on_error=Drop())
+    step = CallHarness(timeout=10, on_error=Drop())
     step.advance_processing_time(5)
     step.push("a")
 
@@ -56,8 +56,8 @@ def test_time_is_up_exactly_at_the_beginning_of_the_call_and_the_timeout() -> No
 
 
 def test_time_begins_with_the_call_and_not_with_the_record() -> None:
-    step = SlotsHarness(timeout=10, capacity=1, on_error=Drop())
-    step.push_batch(["a", "b"])
+    step = CallHarness(timeout=10, capacity=1, on_error=Drop())
+    step.push("a", "b")
     step.advance_processing_time(8)
     step.returns("a", 1)
 
@@ -69,7 +69,7 @@ def test_time_begins_with_the_call_and_not_with_the_record() -> None:
 
 
 def test_a_record_whose_time_is_up_fails_the_job_unless_a_policy_says_otherwise() -> None:
-    step = SlotsHarness(timeout=1500)
+    step = CallHarness(timeout=1500)
     step.push("a")
 
     with pytest.raises(
@@ -79,7 +79,7 @@ def test_a_record_whose_time_is_up_fails_the_job_unless_a_policy_says_otherwise(
 
 
 def test_a_completion_takes_the_moment_away() -> None:
-    step = SlotsHarness(timeout=10)
+    step = CallHarness(timeout=10)
     step.push("a")
     assert step.size.processing_timers == 1
     step.returns("a", 1)
@@ -91,7 +91,7 @@ def test_a_completion_takes_the_moment_away() -> None:
 
 
 def test_a_completion_whose_mail_has_not_run_beats_the_timeout() -> None:
-    step = SlotsHarness(timeout=10)
+    step = CallHarness(timeout=10)
     step.mails_wait = True
     step.push("a")
     step.returns("a", 1)
@@ -103,7 +103,7 @@ def test_a_completion_whose_mail_has_not_run_beats_the_timeout() -> None:
 
 
 def test_what_a_call_gives_after_its_time_counts_no_more() -> None:
-    step = SlotsHarness(timeout=10, on_error=Drop())
+    step = CallHarness(timeout=10, on_error=Drop())
     step.push("a")
     (call,) = step.under_way
     step.advance_processing_time(10)
@@ -118,14 +118,14 @@ def test_what_a_call_gives_after_its_time_counts_no_more() -> None:
 
 @pytest.mark.parametrize("order", CallOrder)
 def test_a_record_whose_time_is_up_frees_its_slot(order: CallOrder) -> None:
-    step = SlotsHarness(
+    step = CallHarness(
         timeout=10,
         capacity=1,
         on_error=Drop(),
         order=order,
         key=len if order is CallOrder.BY_KEY else None,
     )
-    step.push_batch(["a", "b"])
+    step.push("a", "b")
 
     step.advance_processing_time(10)
 
@@ -135,8 +135,8 @@ def test_a_record_whose_time_is_up_frees_its_slot(order: CallOrder) -> None:
 
 
 def test_a_timeout_lets_the_records_behind_it_leave_in_order() -> None:
-    step = SlotsHarness(timeout=10, on_error=Fallback(lambda value, error: type(error).__name__))
-    step.push_batch(["a", "b"], [1, 2])
+    step = CallHarness(timeout=10, on_error=Fallback(lambda value, error: type(error).__name__))
+    step.push("a", "b", at=[1, 2])
     step.returns("b", "B")
     assert step.output == []
 
@@ -146,7 +146,7 @@ def test_a_timeout_lets_the_records_behind_it_leave_in_order() -> None:
 
 
 def test_each_record_has_its_own_time() -> None:
-    step = SlotsHarness(timeout=10, on_error=Drop())
+    step = CallHarness(timeout=10, on_error=Drop())
     for value, at in (("a", 0), ("b", 3), ("c", 6)):
         step.advance_processing_time(at)
         step.push(value)
@@ -160,7 +160,7 @@ def test_each_record_has_its_own_time() -> None:
 
 
 def test_after_a_restart_time_begins_anew() -> None:
-    step = SlotsHarness(timeout=10, on_error=Drop())
+    step = CallHarness(timeout=10, on_error=Drop())
     step.push("a")
     step.advance_processing_time(8)
     step.restart()
@@ -179,8 +179,8 @@ def test_a_deadline_is_a_moment_of_the_record() -> None:
     def deadline(value: int) -> datetime:
         return datetime.fromtimestamp(value, UTC)
 
-    step = SlotsHarness(deadline=deadline, on_error=Drop())
-    step.push_batch([2, 1])
+    step = CallHarness(deadline=deadline, on_error=Drop())
+    step.push(2, 1)
 
     step.advance_processing_time(1000)
     assert step.cancelled == [1]
@@ -194,7 +194,7 @@ def test_of_a_timeout_and_a_deadline_the_earlier_one_counts(timeout: int, deadli
     def moment(value: str) -> int:
         return deadline
 
-    step = SlotsHarness(timeout=timeout, deadline=moment, on_error=Drop())
+    step = CallHarness(timeout=timeout, deadline=moment, on_error=Drop())
     step.push("a")
 
     step.advance_processing_time(9)
@@ -205,10 +205,10 @@ def test_of_a_timeout_and_a_deadline_the_earlier_one_counts(timeout: int, deadli
 
 
 def test_a_record_whose_deadline_has_passed_is_not_called_for() -> None:
-    step = SlotsHarness(deadline=itself, on_error=DeadLetter(FAILED))
+    step = CallHarness(deadline=itself, on_error=DeadLetter(FAILED))
     step.advance_processing_time(100)
 
-    step.push_batch([100, 101], [1, 2])
+    step.push(100, 101, at=[1, 2])
     step.returns(101, "in time")
 
     assert step.made == [101]
@@ -221,17 +221,17 @@ def test_a_record_whose_deadline_has_passed_is_not_called_for() -> None:
 
 
 def test_a_deadline_that_has_passed_lets_the_next_record_of_its_key_go_on() -> None:
-    step = SlotsHarness(deadline=itself, on_error=Drop(), order=CallOrder.BY_KEY, key=one_key)
+    step = CallHarness(deadline=itself, on_error=Drop(), order=CallOrder.BY_KEY, key=one_key)
     step.advance_processing_time(100)
 
-    step.push_batch([50, 99, 200])
+    step.push(50, 99, 200)
 
     assert step.asked == [200]
 
 
 @pytest.mark.parametrize("policy", [Drop(), Fallback(nothing)], ids=stable)
 def test_a_deadline_function_that_raises_fails_the_job_whatever_the_policy(policy: Any) -> None:
-    step = SlotsHarness(deadline=key_until, on_error=policy)
+    step = CallHarness(deadline=key_until, on_error=policy)
 
     with pytest.raises(OperatorError, match=r"record \{\}: KeyError: 'until'") as caught:
         step.push({})
@@ -244,7 +244,7 @@ def test_a_deadline_without_a_time_zone_fails_the_job_and_says_what_to_do() -> N
     def naive(value: str) -> datetime:
         return datetime(2030, 1, 1)  # noqa: DTZ001
 
-    step = SlotsHarness(deadline=naive)
+    step = CallHarness(deadline=naive)
 
     with pytest.raises(OperatorError, match=r"the deadline .* has no time zone"):
         step.push("a")
@@ -254,7 +254,7 @@ def test_a_deadline_without_a_time_zone_fails_the_job_and_says_what_to_do() -> N
 
 
 def test_a_call_that_failed_is_made_again_after_the_delay() -> None:
-    step = SlotsHarness(retry=Retry(delay=ms(10)))
+    step = CallHarness(retry=Retry(delay=ms(10)))
     step.push("a")
     step.raises("a", ERROR)
 
@@ -268,8 +268,8 @@ def test_a_call_that_failed_is_made_again_after_the_delay() -> None:
 
 
 def test_after_the_last_attempt_the_policy_decides() -> None:
-    step = SlotsHarness(retry=Retry(attempts=3, delay=ms(10)), on_error=DeadLetter(FAILED))
-    step.push("a", 7)
+    step = CallHarness(retry=Retry(attempts=3, delay=ms(10)), on_error=DeadLetter(FAILED))
+    step.push("a", at=[7])
 
     for now in (0, 10, 20):
         step.advance_processing_time(now)
@@ -281,8 +281,8 @@ def test_after_the_last_attempt_the_policy_decides() -> None:
 
 
 def test_a_record_that_waits_for_its_next_attempt_has_no_slot() -> None:
-    step = SlotsHarness(retry=Retry(delay=ms(10)), capacity=1, order=CallOrder.UNORDERED)
-    step.push_batch(["a", "b"])
+    step = CallHarness(retry=Retry(delay=ms(10)), capacity=1, order=CallOrder.UNORDERED)
+    step.push("a", "b")
 
     step.raises("a", ERROR)
 
@@ -290,8 +290,8 @@ def test_a_record_that_waits_for_its_next_attempt_has_no_slot() -> None:
 
 
 def test_a_key_keeps_its_turn_between_attempts() -> None:
-    step = SlotsHarness(retry=Retry(delay=ms(10)), order=CallOrder.BY_KEY, key=one_key)
-    step.push_batch(["a", "b"])
+    step = CallHarness(retry=Retry(delay=ms(10)), order=CallOrder.BY_KEY, key=one_key)
+    step.push("a", "b")
     step.raises("a", ERROR)
     assert step.asked == []
 
@@ -304,8 +304,8 @@ def test_a_key_keeps_its_turn_between_attempts() -> None:
 
 def test_a_result_that_is_none_is_asked_for_again_and_the_last_one_is_taken() -> None:
     retry = Retry(attempts=2, delay=ms(10), on_result=lambda results: not results)
-    step = SlotsHarness(retry=retry, results=CallResults.MANY)
-    step.push_batch(["a", "b"])
+    step = CallHarness(retry=retry, results=CallResults.MANY)
+    step.push("a", "b")
     step.returns("a", [])
     step.returns("b", [])
     step.advance_processing_time(10)
@@ -318,7 +318,7 @@ def test_a_result_that_is_none_is_asked_for_again_and_the_last_one_is_taken() ->
 
 
 def test_the_time_for_a_record_counts_over_all_attempts() -> None:
-    step = SlotsHarness(timeout=25, retry=Retry(attempts=9, delay=ms(10)), on_error=Drop())
+    step = CallHarness(timeout=25, retry=Retry(attempts=9, delay=ms(10)), on_error=Drop())
     step.push("a")
     for now in (10, 20):
         step.raises("a", ERROR)
@@ -332,7 +332,7 @@ def test_the_time_for_a_record_counts_over_all_attempts() -> None:
 
 
 def test_a_timeout_between_attempts_stops_the_retries() -> None:
-    step = SlotsHarness(
+    step = CallHarness(
         timeout=15, retry=Retry(attempts=9, delay=ms(10)), on_error=DeadLetter(FAILED)
     )
     step.push("a")
@@ -350,7 +350,7 @@ def test_a_timeout_between_attempts_stops_the_retries() -> None:
 
 
 def test_a_timeout_at_the_moment_of_a_retry_wins() -> None:
-    step = SlotsHarness(timeout=10, retry=Retry(delay=ms(10)), on_error=Drop())
+    step = CallHarness(timeout=10, retry=Retry(delay=ms(10)), on_error=Drop())
     step.push("a")
     step.raises("a", ERROR)
 
@@ -361,7 +361,7 @@ def test_a_timeout_at_the_moment_of_a_retry_wins() -> None:
 
 
 def test_a_timeout_takes_a_record_back_that_waits_for_a_slot_for_its_next_attempt() -> None:
-    step = SlotsHarness(
+    step = CallHarness(
         timeout=20, retry=Retry(delay=ms(5)), on_error=Drop(), capacity=1, order=CallOrder.UNORDERED
     )
     step.push("a")
@@ -379,8 +379,8 @@ def test_a_timeout_takes_a_record_back_that_waits_for_a_slot_for_its_next_attemp
 
 
 def test_retries_that_are_due_together_are_made_in_the_order_of_their_moments() -> None:
-    step = SlotsHarness(retry=Retry(delay=ms(10)))
-    step.push_batch(["a", "b", "c"])
+    step = CallHarness(retry=Retry(delay=ms(10)))
+    step.push("a", "b", "c")
     for value, now in (("c", 0), ("a", 1), ("b", 2)):
         step.advance_processing_time(now)
         step.raises(value, ERROR)
@@ -391,8 +391,8 @@ def test_retries_that_are_due_together_are_made_in_the_order_of_their_moments() 
 
 
 def test_a_call_that_is_to_be_made_again_goes_before_those_that_were_not_made_yet() -> None:
-    step = SlotsHarness(capacity=1, retry=Retry(delay=ms(10)))
-    step.push_batch(["a", "b", "c"])
+    step = CallHarness(capacity=1, retry=Retry(delay=ms(10)))
+    step.push("a", "b", "c")
     step.raises("a", ERROR)
     step.advance_processing_time(10)
 
@@ -402,8 +402,8 @@ def test_a_call_that_is_to_be_made_again_goes_before_those_that_were_not_made_ye
 
 
 def test_a_call_whose_time_runs_is_made_again_while_the_step_is_held_and_no_other_begins() -> None:
-    step = SlotsHarness(capacity=2, timeout=100, retry=Retry(delay=ms(10)), on_error=Drop())
-    step.push_batch(["a", "b", "c", "d"])
+    step = CallHarness(capacity=2, timeout=100, retry=Retry(delay=ms(10)), on_error=Drop())
+    step.push("a", "b", "c", "d")
     step.step.held = True
     step.raises("a", ERROR)
     step.returns("b", 2)
@@ -415,8 +415,8 @@ def test_a_call_whose_time_runs_is_made_again_while_the_step_is_held_and_no_othe
 
 
 def test_the_time_of_a_record_whose_next_attempt_waits_for_a_slot_is_up_all_the_same() -> None:
-    step = SlotsHarness(capacity=1, timeout=100, retry=Retry(delay=ms(10)), on_error=Drop())
-    step.push_batch(["a", "b"])
+    step = CallHarness(capacity=1, timeout=100, retry=Retry(delay=ms(10)), on_error=Drop())
+    step.push("a", "b")
     step.advance_processing_time(5)
     step.raises("a", ERROR)
     step.advance_processing_time(100)
@@ -425,9 +425,9 @@ def test_the_time_of_a_record_whose_next_attempt_waits_for_a_slot_is_up_all_the_
 
 
 def test_nothing_is_made_again_once_the_job_has_to_fail() -> None:
-    step = SlotsHarness(capacity=2, retry=Retry(delay=ms(10)), timeout=15)
+    step = CallHarness(capacity=2, retry=Retry(delay=ms(10)), timeout=15)
     step.mails_wait = True
-    step.push_batch(["a", "b"])
+    step.push("a", "b")
     step.advance_processing_time(5)
     step.raises("b", ERROR)
     step.advance_processing_time(15)
@@ -436,7 +436,7 @@ def test_nothing_is_made_again_once_the_job_has_to_fail() -> None:
 
 
 def test_a_retry_policy_that_raises_fails_the_job_with_the_record() -> None:
-    step = SlotsHarness(retry=Retry(on_result=lambda result: result["ok"]), on_error=Drop())
+    step = CallHarness(retry=Retry(on_result=lambda result: result["ok"]), on_error=Drop())
     step.push("a")
 
     with pytest.raises(OperatorError, match="record 'a': KeyError: 'ok'"):
@@ -448,7 +448,7 @@ def test_a_retry_policy_that_gives_no_duration_fails_the_job_with_the_record() -
         def again(self, failed: Attempt, chance: float) -> Any:
             return 5
 
-    step = SlotsHarness(retry=InSeconds())
+    step = CallHarness(retry=InSeconds())
     step.push("a")
 
     with pytest.raises(
@@ -461,7 +461,7 @@ def test_a_failure_inside_a_fallback_is_not_retried_and_fails_the_job() -> None:
     def fallback(value: str, error: BaseException) -> int:
         raise LookupError("nothing instead")
 
-    step = SlotsHarness(retry=Retry(attempts=2, delay=ms(5)), on_error=Fallback(fallback))
+    step = CallHarness(retry=Retry(attempts=2, delay=ms(5)), on_error=Fallback(fallback))
     step.push("a")
     step.raises("a", ERROR)
     step.advance_processing_time(5)
@@ -477,7 +477,7 @@ def test_a_failure_inside_a_fallback_is_not_retried_and_fails_the_job() -> None:
 
 @pytest.mark.parametrize("mode", Mode)
 def test_attempts_are_counted_anew_after_a_restart(mode: Mode) -> None:
-    step = SlotsHarness(mode=mode, retry=Retry(attempts=2, delay=ms(5)), on_error=Drop())
+    step = CallHarness(mode=mode, retry=Retry(attempts=2, delay=ms(5)), on_error=Drop())
     step.push("a")
     step.raises("a", ERROR)
     step.restart()

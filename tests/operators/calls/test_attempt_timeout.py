@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from contextlib import closing
-from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -17,10 +15,9 @@ from aflow.machines.calls.rate import RateLimit
 from aflow.machines.calls.retry import Retry
 from aflow.machines.calls.settings import CallOrder
 from aflow.model.tags import Tag
-from tests.operators.calls.handlers.harness import Awaiting, settings
 from tests.operators.calls.handlers.processes import Adding
+from tests.operators.calls.harness import CallHarness
 from tests.operators.calls.simulated_steps import SimulatedStep, World
-from tests.operators.calls.slots import SlotsHarness
 
 FAILED = Tag[FailedCall[Any]]("failed")
 AGAIN = Retry(attempts=3, delay=timedelta(0))
@@ -44,13 +41,13 @@ STEPS: dict[str, dict[str, Any]] = {
 }
 
 
-def pass_time(step: SlotsHarness, millis: int) -> None:
+def pass_time(step: CallHarness, millis: int) -> None:
     step.advance_processing_time(timedelta(milliseconds=millis))
 
 
 @pytest.mark.parametrize("settings", STEPS.values(), ids=STEPS)
 def test_an_attempt_whose_time_is_up_is_cancelled_and_made_again(settings: dict[str, Any]) -> None:
-    step = SlotsHarness(attempt_timeout=10, retry=AGAIN, **settings)
+    step = CallHarness(attempt_timeout=10, retry=AGAIN, **settings)
     step.push("a")
     pass_time(step, 9)
     assert (len(step.made), step.cancelled) == (1, [])
@@ -66,7 +63,7 @@ def test_an_attempt_whose_time_is_up_is_cancelled_and_made_again(settings: dict[
 
 
 def test_the_last_attempt_whose_time_is_up_is_a_failure_for_good() -> None:
-    step = SlotsHarness(attempt_timeout=10, retry=AGAIN, on_error=DeadLetter(FAILED))
+    step = CallHarness(attempt_timeout=10, retry=AGAIN, on_error=DeadLetter(FAILED))
     step.push("a")
 
     pass_time(step, 30)
@@ -80,7 +77,7 @@ def test_the_last_attempt_whose_time_is_up_is_a_failure_for_good() -> None:
 
 def test_a_policy_that_is_not_for_timeouts_makes_no_other_attempt() -> None:
     retry = Retry(attempts=3, on=ConnectionError)
-    step = SlotsHarness(attempt_timeout=10, retry=retry, on_error=Drop())
+    step = CallHarness(attempt_timeout=10, retry=retry, on_error=Drop())
     step.push("a")
 
     pass_time(step, 10)
@@ -89,7 +86,7 @@ def test_a_policy_that_is_not_for_timeouts_makes_no_other_attempt() -> None:
 
 
 def test_without_a_retry_policy_an_attempt_whose_time_is_up_is_a_failure_for_good() -> None:
-    step = SlotsHarness(attempt_timeout=10, on_error=Drop())
+    step = CallHarness(attempt_timeout=10, on_error=Drop())
     step.push("a")
 
     pass_time(step, 10)
@@ -98,8 +95,8 @@ def test_without_a_retry_policy_an_attempt_whose_time_is_up_is_a_failure_for_goo
 
 
 def test_the_wait_for_a_slot_does_not_count_against_an_attempt() -> None:
-    step = SlotsHarness(attempt_timeout=10, capacity=1, retry=AGAIN, on_error=Drop())
-    step.push_batch(["a", "b"])
+    step = CallHarness(attempt_timeout=10, capacity=1, retry=AGAIN, on_error=Drop())
+    step.push("a", "b")
     pass_time(step, 9)
     step.returns("a", "a")
 
@@ -110,8 +107,8 @@ def test_the_wait_for_a_slot_does_not_count_against_an_attempt() -> None:
 
 def test_the_pause_and_the_wait_before_a_second_attempt_do_not_count_against_it() -> None:
     retry = Retry(attempts=2, delay=timedelta(milliseconds=50))
-    step = SlotsHarness(attempt_timeout=10, capacity=1, retry=retry, on_error=Drop())
-    step.push_batch(["a", "b", "c"])
+    step = CallHarness(attempt_timeout=10, capacity=1, retry=retry, on_error=Drop())
+    step.push("a", "b", "c")
     step.raises("a", ConnectionError())
     for value in "bc":
         pass_time(step, 9)
@@ -127,7 +124,7 @@ def test_the_pause_and_the_wait_before_a_second_attempt_do_not_count_against_it(
 
 
 def test_the_timeout_of_the_record_ends_all_attempts() -> None:
-    step = SlotsHarness(
+    step = CallHarness(
         attempt_timeout=10,
         timeout=25,
         retry=Retry(attempts=9, delay=timedelta(0)),
@@ -142,7 +139,7 @@ def test_the_timeout_of_the_record_ends_all_attempts() -> None:
 
 
 def test_an_answer_in_time_leaves_nothing_to_wait_for() -> None:
-    step = SlotsHarness(attempt_timeout=10)
+    step = CallHarness(attempt_timeout=10)
     step.push("a")
     step.returns("a", "a")
 
@@ -188,12 +185,10 @@ def test_a_breaker_sees_attempts_whose_time_is_up_as_failures() -> None:
 
 
 def test_a_handler_whose_attempt_runs_out_of_time_has_done_nothing() -> None:
-    function = Adding()
-    how = replace(settings(function, retry=AGAIN), attempt_timeout=10)
-    with closing(Awaiting(function, how)) as step:
-        step.push(1, keys=["a"]).go_on("a")
+    with CallHarness(handlers=Adding(), retry=AGAIN, attempt_timeout=10) as step:
+        step.push(1, keys=["a"]).resume("a")
 
         step.clock(10)
 
         assert len(step.cancelled) == 1
-        assert step.finish().values() == ["a1"]
+        assert step.finish().new_values() == ["a1"]

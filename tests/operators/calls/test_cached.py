@@ -15,13 +15,12 @@ from aflow.machines.calls.settings import CallOrder, CallResults, CallSettings
 from aflow.model.batch import Batch
 from aflow.model.elements import Watermark
 from aflow.model.tags import Tag
-from aflow.operators.calls.operator import AsyncOperator
-from tests.operators.calls.by_hand import ByHand, unused
+from tests.operators.calls.harness import CallHarness, unused
 
 
-def step(cache: Cache[Any, Any] | None = None, **settings: Any) -> ByHand:
+def step(cache: Cache[Any, Any] | None = None, **settings: Any) -> CallHarness:
     """By default with a cache without bounds that matter."""
-    return ByHand(AsyncOperator(CallSettings(call=unused, cache=cache or Cache(100), **settings)))
+    return CallHarness(CallSettings(call=unused, cache=cache or Cache(100), **settings))
 
 
 class NotFoundError(Exception):
@@ -33,12 +32,12 @@ class NotFoundError(Exception):
 
 def test_a_result_that_is_kept_leaves_without_a_call() -> None:
     calling = step().push("a").returns("a", 1)
-    assert calling.values() == [1]
+    assert calling.new_values() == [1]
 
     calling.push("a", at=[7])
 
     assert calling.asked == []
-    assert calling.emitted() == [Batch([1], [7])]
+    assert calling.batches() == [Batch([1], [7])]
     assert (calling.calls.cache_hits, calling.calls.cache_misses, calling.calls.calls) == (1, 1, 1)
 
 
@@ -50,7 +49,7 @@ def test_what_is_kept_is_found_by_the_key_of_a_value() -> None:
 
     calling.push(("Oslo", 2))
 
-    assert calling.values() == ["rain", "rain"]
+    assert calling.new_values() == ["rain", "rain"]
 
 
 def test_a_result_that_is_too_old_is_asked_for_again() -> None:
@@ -63,34 +62,34 @@ def test_a_result_that_is_too_old_is_asked_for_again() -> None:
 
 def test_hits_wait_in_the_order_of_the_stream_where_that_is_promised() -> None:
     calling = step().push("a").returns("a", 1)
-    calling.values()
+    calling.new_values()
 
     calling.push("b", "a")
-    before = calling.values()
+    before = calling.new_values()
     calling.returns("b", 2)
 
-    assert (before, calling.values()) == ([], [2, 1])
+    assert (before, calling.new_values()) == ([], [2, 1])
 
 
 def test_hits_overtake_calls_but_no_watermark_where_order_is_not_promised() -> None:
     calling = step(order=CallOrder.UNORDERED).push("a").returns("a", 1)
-    calling.values()
+    calling.new_values()
 
     calling.push("b", "a").watermark(5).push("a")
-    before = calling.emitted()
+    before = calling.batches()
     calling.returns("b", 2)
 
     assert before == [Batch([1])]
-    assert calling.emitted() == [Batch([2]), Watermark(5), Batch([1])]
+    assert calling.batches() == [Batch([2]), Watermark(5), Batch([1])]
 
 
 def test_a_hit_gives_the_turn_to_the_next_record_of_its_key() -> None:
     calling = step(order=CallOrder.BY_KEY).push("a", keys=["k"]).returns("a", 1)
-    calling.values()
+    calling.new_values()
 
     calling.push("b", "a", "c", keys=["k", "k", "k"]).returns("b", 2)
 
-    assert calling.values() == [2, 1]
+    assert calling.new_values() == [2, 1]
     assert calling.asked == ["c"]
 
 
@@ -100,17 +99,17 @@ def test_any_number_of_hits_of_a_key_are_no_recursion() -> None:
 
     calling.returns("a", 1)
 
-    assert calling.values() == [1] * 5000
+    assert calling.new_values() == [1] * 5000
     assert calling.calls.cache_hits == 4999
 
 
 def test_hits_are_found_while_every_slot_is_busy() -> None:
     calling = step(capacity=1, order=CallOrder.UNORDERED).push("a").returns("a", 1)
-    calling.values()
+    calling.new_values()
 
     calling.push("slow", "a")
 
-    assert calling.values() == [1]
+    assert calling.new_values() == [1]
 
 
 def test_what_leaves_for_a_hit_is_made_of_its_own_value() -> None:
@@ -119,15 +118,15 @@ def test_what_leaves_for_a_hit_is_made_of_its_own_value() -> None:
 
     calling = step(Cache(9, key=str.lower), into=together).push("a").returns("a", 1).push("A")
 
-    assert calling.values() == [("a", 1), ("A", 1)]
+    assert calling.new_values() == [("a", 1), ("A", 1)]
 
 
 def test_hits_of_a_filter_and_of_a_flat_map_are_hits() -> None:
     keeping = step(results=CallResults.KEEP).push("a").returns("a", True).push("a")
     many = step(results=CallResults.MANY).push("a").returns("a", iter([1, 2])).push("a")
 
-    assert keeping.values() == ["a", "a"]
-    assert many.values() == [1, 2, 1, 2]
+    assert keeping.new_values() == ["a", "a"]
+    assert many.new_values() == [1, 2, 1, 2]
 
 
 # ------------------------------------------------------------------------------------- one call for equal keys
@@ -139,7 +138,7 @@ def test_records_whose_key_is_being_called_for_get_the_result_of_that_call() -> 
 
     calling.returns("a", 1).returns("b", 2)
 
-    assert calling.values() == [1, 2, 1, 1]
+    assert calling.new_values() == [1, 2, 1, 1]
     assert (calling.calls.merged, calling.calls.cache_misses, calling.calls.cache_hits) == (2, 2, 0)
 
 
@@ -148,7 +147,7 @@ def test_records_share_a_call_even_if_its_result_is_not_kept() -> None:
 
     calling.push("a")
 
-    assert calling.values() == [None, None]
+    assert calling.new_values() == [None, None]
     assert calling.asked == ["a"]
 
 
@@ -160,7 +159,7 @@ def test_those_that_share_a_call_wait_for_its_retries() -> None:
     calling.clock(1000).returns("a", 1)
 
     assert while_it_waits == []
-    assert calling.values() == [1, 1, 1]
+    assert calling.new_values() == [1, 1, 1]
     assert (calling.calls.calls, calling.calls.cache_misses, calling.calls.merged) == (2, 1, 2)
 
 
@@ -171,7 +170,7 @@ def test_a_failure_for_good_is_that_of_each_record_and_each_has_its_own_policy()
     calling = step(Cache(9, key=lambda value: value[0]), on_error=Fallback(instead))
     calling.push(("a", 1), ("a", 2)).raises(("a", 1), ConnectionError("down"))
 
-    assert calling.values() == ["1: down", "2: down"]
+    assert calling.new_values() == ["1: down", "2: down"]
     assert calling.calls.fallbacks == 2
 
 
@@ -195,7 +194,7 @@ def test_the_next_record_of_a_key_calls_again_after_a_failure() -> None:
 
     calling.raises("a", OSError()).returns("a", 1)
 
-    assert calling.values() == [1]
+    assert calling.new_values() == [1]
     assert calling.calls.dropped == 1
 
 
@@ -207,7 +206,7 @@ def test_errors_that_say_that_there_is_nothing_are_kept() -> None:
     calling.push("a")
 
     assert calling.asked == []
-    assert calling.side("failed") == [
+    assert calling.side_values("failed") == [
         FailedCall("a", "NotFoundError", "no a", 1),
         FailedCall("a", "NotFoundError", "no a", 1),
         FailedCall("a", "NotFoundError", "no a", 0),
@@ -245,7 +244,7 @@ def test_a_leader_whose_time_alone_is_up_is_followed_by_the_oldest_that_waits() 
     assert calling.cancelled == [("a", 100)]
     assert calling.asked == [("a", 900)]
     calling.returns(("a", 900), 1)
-    assert calling.values() == [1, 1]
+    assert calling.new_values() == [1, 1]
     assert (calling.calls.dropped, calling.calls.cache_misses, calling.calls.merged) == (1, 2, 1)
 
 
@@ -258,7 +257,7 @@ def test_a_follower_whose_time_is_up_harms_nobody() -> None:
 
     assert (calling.cancelled, calling.asked) == ([], [("a", 900)])
     calling.returns(("a", 900), 1)
-    assert calling.values() == [1, 1]
+    assert calling.new_values() == [1, 1]
     assert calling.calls.timeouts == 1
 
 
@@ -294,7 +293,7 @@ def test_a_follower_that_leads_gets_no_more_time() -> None:
 
     assert calling.calls.timeouts == 3
     assert calling.asked == []
-    assert not calling.operator.busy
+    assert not calling.step.busy
 
 
 def test_a_follower_whose_time_runs_leads_even_while_the_step_is_held_and_its_followers_have_a_time_too() -> (
@@ -307,7 +306,7 @@ def test_a_follower_whose_time_runs_leads_even_while_the_step_is_held_and_its_fo
         Cache(9, key=lambda value: value[0]), deadline=until, on_error=Drop(), capacity=2
     )
     calling.push(("a", 100), ("slow", 5000)).push(("a", 3000))
-    calling.operator.held = True
+    calling.step.held = True
     calling.clock(100).push(("a", 900))
     assert calling.asked == [("slow", 5000), ("a", 3000)]
 
@@ -337,7 +336,7 @@ def test_a_leader_whose_deadline_had_passed_before_it_was_called_leaves_the_call
     calling.push(("slow", 5000), ("a", 100), ("a", 900)).clock(200).returns(("slow", 5000), 0)
 
     assert calling.asked == [("a", 900)]
-    assert calling.values() == [0]
+    assert calling.new_values() == [0]
 
 
 # -------------------------------------------------------------------------------------------------- what is wrong
@@ -373,17 +372,17 @@ def test_records_that_wait_for_the_call_of_another_are_in_the_snapshot() -> None
     calling = step().push("a", "b", "a", at=[1, 2, 3])
 
     settings = CallSettings(call=unused, cache=Cache(100))
-    restored = ByHand(AsyncOperator(settings), calling.operator.snapshot())
+    restored = CallHarness(settings, restored=calling.step.snapshot())
 
     assert restored.asked == ["a", "b"]
     restored.returns("a", 1).returns("b", 2)
-    assert restored.emitted() == [Batch([1], [1]), Batch([2, 1], [2, 3])]
+    assert restored.batches() == [Batch([1], [1]), Batch([2, 1], [2, 3])]
 
 
 def test_hits_that_have_not_left_are_in_the_snapshot_and_looked_up_again() -> None:
     calling = step().push("a").returns("a", 1).push("b", "a")
 
     settings = CallSettings(call=unused, cache=Cache(100))
-    restored = ByHand(AsyncOperator(settings), calling.operator.snapshot())
+    restored = CallHarness(settings, restored=calling.step.snapshot())
 
     assert restored.asked == ["b", "a"]

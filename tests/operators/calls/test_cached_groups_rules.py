@@ -24,9 +24,8 @@ from aflow.machines.calls.retry import Retry
 from aflow.machines.calls.settings import CallOrder, CallSettings
 from aflow.model.batch import Batch
 from aflow.model.elements import Watermark
-from aflow.operators.calls.operator import AsyncOperator
 from aflow.state.snapshot import OperatorSnapshot
-from tests.operators.calls.by_hand import ByHand, unused
+from tests.operators.calls.harness import CallHarness, unused
 
 
 class Record(NamedTuple):
@@ -92,7 +91,7 @@ class FewerCallsRules(RuleBasedStateMachine):
         self.crashed = False
 
     def start(self, snapshot: OperatorSnapshot | None, now: int = 0) -> None:
-        self.calling = ByHand(AsyncOperator(self.settings), snapshot, now=now)
+        self.calling = CallHarness(self.settings, restored=snapshot, now=now)
 
     # ------------------------------------------------------------------------------------------ what happens
 
@@ -109,7 +108,7 @@ class FewerCallsRules(RuleBasedStateMachine):
 
     def go_on(self) -> None:
         """Read what there is, record by record, while the step takes more."""
-        while self.read < len(self.source) and not self.calling.operator.full:
+        while self.read < len(self.source) and not self.calling.step.full:
             one = self.source[self.read]
             self.read += 1
             if isinstance(one, Watermark):
@@ -120,7 +119,7 @@ class FewerCallsRules(RuleBasedStateMachine):
             self.collect()
 
     def collect(self) -> None:
-        for one in self.calling.emitted():
+        for one in self.calling.batches():
             if isinstance(one, Batch):
                 self.sink.extend(one.values)
             elif isinstance(one, Watermark):
@@ -133,7 +132,7 @@ class FewerCallsRules(RuleBasedStateMachine):
         self.end(call, data.draw(st.sampled_from(("all", "some", "none"))))
 
     def end(self, call: Call, how: str) -> None:
-        operator = self.calling.operator
+        operator = self.calling.step
         if how == "none":
             self.calling.end(call, lambda call: operator.raised(call, OSError()))
         elif self.settings.groups is None:
@@ -154,7 +153,7 @@ class FewerCallsRules(RuleBasedStateMachine):
 
     @rule()
     def a_checkpoint_is_taken(self) -> None:
-        self.checkpoint = self.calling.operator.snapshot(), self.read, len(self.sink)
+        self.checkpoint = self.calling.step.snapshot(), self.read, len(self.sink)
 
     @rule()
     def the_job_crashes_and_is_restored(self) -> None:
@@ -170,8 +169,8 @@ class FewerCallsRules(RuleBasedStateMachine):
     @invariant()
     def no_more_calls_are_under_way_than_allowed(self) -> None:
         if hasattr(self, "calling"):
-            assert len(self.calling.under_way) == self.calling.operator.running
-            assert self.calling.operator.running <= self.settings.capacity
+            assert len(self.calling.under_way) == self.calling.step.running
+            assert self.calling.step.running <= self.settings.capacity
 
     def records_under_way(self) -> list[Record]:
         if self.settings.groups is None:
@@ -196,7 +195,7 @@ class FewerCallsRules(RuleBasedStateMachine):
 
     @invariant()
     def who_waits_for_company_has_an_alarm(self) -> None:
-        if not hasattr(self, "calling") or not self.calling.operator.busy:
+        if not hasattr(self, "calling") or not self.calling.step.busy:
             return
         assert self.calling.under_way or self.calling.time.alarm is not None
 
@@ -204,8 +203,8 @@ class FewerCallsRules(RuleBasedStateMachine):
         if not hasattr(self, "calling"):
             return
         self.go_on()
-        while self.calling.operator.busy or self.read < len(self.source):
-            self.calling.operator.on_input_end()
+        while self.calling.step.busy or self.read < len(self.source):
+            self.calling.end_input()
             if self.calling.under_way:
                 self.end(self.calling.under_way[0], "all")
             else:

@@ -17,15 +17,14 @@ from aflow.machines.calls.settings import CallOrder, CallSettings
 from aflow.model.batch import Batch
 from aflow.model.elements import IDLE, Watermark
 from aflow.model.tags import Tag
-from aflow.operators.calls.operator import AsyncOperator
-from tests.operators.calls.by_hand import ByHand, unused
+from tests.operators.calls.harness import CallHarness, unused
 
 MS = timedelta(milliseconds=1)
 
 
-def step(size: int = 2, delay: int = 50, **settings: Any) -> ByHand:
+def step(size: int = 2, delay: int = 50, **settings: Any) -> CallHarness:
     groups = GroupSize(size, delay)
-    return ByHand(AsyncOperator(CallSettings(call=unused, groups=groups, **settings)))
+    return CallHarness(CallSettings(call=unused, groups=groups, **settings))
 
 
 def what_and_why(value: str, error: BaseException) -> str:
@@ -41,7 +40,7 @@ def test_as_many_records_as_a_group_may_have_are_called_for_at_once() -> None:
 
     calling.returns(["a", "b"], [10, 20])
 
-    assert calling.emitted() == [Batch([10, 20], [1, 2])]
+    assert calling.batches() == [Batch([10, 20], [1, 2])]
     assert calling.calls.calls == 1
 
 
@@ -102,7 +101,7 @@ def test_nobody_is_forgotten_behind_a_group_that_had_to_wait_for_a_slot() -> Non
 def test_the_end_of_the_input_hurries_those_that_wait_for_company() -> None:
     calling = step(3).push("a")
 
-    calling.operator.on_input_end()
+    calling.end_input()
 
     assert calling.asked == [["a"]]
 
@@ -110,8 +109,8 @@ def test_the_end_of_the_input_hurries_those_that_wait_for_company() -> None:
 def test_an_idle_input_hurries_those_that_wait_until_it_is_active_again() -> None:
     calling = step(3).push("a")
 
-    calling.operator.on_idle()
-    calling.operator.on_active()
+    calling.idle()
+    calling.active()
     calling.push("b")
 
     assert calling.asked == [["a"]]
@@ -124,7 +123,7 @@ def test_a_watermark_hurries_nobody_and_leaves_behind_all_records_before_it() ->
 
     calling.returns(["a", "b"], [1, 2])
 
-    assert calling.emitted() == [Batch([1]), Watermark(5), Batch([2])]
+    assert calling.batches() == [Batch([1]), Watermark(5), Batch([2])]
 
 
 def test_a_step_that_can_take_no_more_does_not_wait_for_company() -> None:
@@ -132,7 +131,7 @@ def test_a_step_that_can_take_no_more_does_not_wait_for_company() -> None:
 
     calling.push(*"abcdefgh", keys=["k"] * 8)
 
-    assert calling.operator.full
+    assert calling.step.full
     assert calling.asked == [["a"]]
 
 
@@ -143,7 +142,7 @@ def test_a_step_that_takes_no_more_although_results_have_left_does_not_wait_eith
 
     calling.returns([8, 9, 10, 11], [0, 0, 0, 0])
 
-    assert calling.operator.full
+    assert calling.step.full
     assert calling.asked == [[12, 13]]
 
 
@@ -154,17 +153,17 @@ def test_a_step_that_takes_more_once_results_have_left_waits_for_company() -> No
 
     calling.returns([4, 5, 6, 7], [0, 0, 0, 0])
 
-    assert not calling.operator.full
+    assert not calling.step.full
     assert calling.asked == []
 
 
 def test_a_step_holds_as_many_records_as_two_groups_for_each_slot() -> None:
     calling = step(4, capacity=2).push(*range(15))
-    before = calling.operator.full
+    before = calling.step.full
 
     calling.push(15)
 
-    assert (before, calling.operator.full) == (False, True)
+    assert (before, calling.step.full) == (False, True)
 
 
 def test_a_group_has_at_most_one_record_of_a_key_where_keys_have_their_order() -> None:
@@ -173,7 +172,7 @@ def test_a_group_has_at_most_one_record_of_a_key_where_keys_have_their_order() -
 
     calling.returns(["a", "c"], [1, 3]).clock(50)
 
-    assert calling.values() == [1, 3]
+    assert calling.new_values() == [1, 3]
     assert calling.asked == [["b"]]
 
 
@@ -181,7 +180,7 @@ def test_who_waits_for_company_is_not_forgotten_when_the_alarm_rings_for_others(
     settings = CallSettings(
         call=unused, groups=GroupSize(2, 50), timeout=30, on_error=Drop(), cache=Cache(9)
     )
-    calling = ByHand(AsyncOperator(settings)).push("a", "b", "c").clock(30)
+    calling = CallHarness(settings).push("a", "b", "c").clock(30)
     assert calling.cancelled == [["a", "b"]]
 
     calling.clock(50)
@@ -200,10 +199,10 @@ def test_a_follower_that_leads_while_the_step_is_held_goes_without_waiting_for_c
         on_error=Drop(),
         cache=Cache(9, key=lambda value: value[0]),
     )
-    calling = ByHand(AsyncOperator(settings)).push(("a", 100), ("slow", 5000), ("a", 3000))
+    calling = CallHarness(settings).push(("a", 100), ("slow", 5000), ("a", 3000))
     assert calling.asked == [[("a", 100), ("slow", 5000)]]
     calling.push(("new", 5000))
-    calling.operator.held = True
+    calling.step.held = True
 
     calling.clock(100)
 
@@ -221,7 +220,7 @@ def test_records_whose_time_is_up_while_a_rate_limit_keeps_them_waiting_are_in_n
     calling.clock(1000)
 
     assert (late, calling.asked, calling.cancelled) == (2, [], [])
-    assert (calling.operator.running, calling.operator.busy) == (0, False)
+    assert (calling.step.running, calling.step.busy) == (0, False)
 
 
 def test_a_group_that_a_rate_limit_keeps_waiting_takes_along_who_comes_meanwhile() -> None:
@@ -247,10 +246,10 @@ def test_a_group_is_one_call_for_a_rate_limit_unless_values_have_a_cost() -> Non
 def test_records_of_groups_that_are_called_for_do_not_count_as_waiting() -> None:
     calling = step(2).push("a", "b", "c")
 
-    counted = calling.operator.counted()
+    counted = calling.step.counted()
 
     assert (counted.in_flight, counted.waiting) == (1, 1)
-    assert calling.returns(["a", "b"], [1, 2]).operator.counted().waiting == 1
+    assert calling.returns(["a", "b"], [1, 2]).step.counted().waiting == 1
 
 
 # -------------------------------------------------------------------------------------------------- what it gives
@@ -263,7 +262,7 @@ def test_keys_that_are_fewer_than_a_group_may_have_do_not_wait_for_others() -> N
 
     calling.returns([1, 2], [1, 2]).returns([3, 4], [3, 4])
 
-    assert calling.values() == [1, 2, 3, 4]
+    assert calling.new_values() == [1, 2, 3, 4]
     assert calling.asked == []
 
 
@@ -282,7 +281,7 @@ def test_while_a_call_is_under_way_those_behind_it_wait_for_each_other() -> None
 def test_any_sequence_with_a_result_for_each_value_is_taken() -> None:
     calling = step().push("a", "b").returns(["a", "b"], (1, 2))
 
-    assert calling.values() == [1, 2]
+    assert calling.new_values() == [1, 2]
 
 
 def test_an_exception_in_place_of_a_result_is_the_failure_of_that_record_alone() -> None:
@@ -290,7 +289,7 @@ def test_an_exception_in_place_of_a_result_is_the_failure_of_that_record_alone()
 
     calling.returns(["a", "b", "c"], [1, KeyError("b"), 3])
 
-    assert calling.values() == [1, "b: KeyError", 3]
+    assert calling.new_values() == [1, "b: KeyError", 3]
 
 
 def test_only_the_record_that_failed_is_called_for_again() -> None:
@@ -300,7 +299,7 @@ def test_only_the_record_that_failed_is_called_for_again() -> None:
 
     assert calling.asked == [["a", "c"]]
     calling.returns(["a", "c"], [1, 3])
-    assert calling.values() == [1, 2, 3]
+    assert calling.new_values() == [1, 2, 3]
     assert (calling.calls.calls, calling.calls.retries) == (2, 1)
 
 
@@ -315,7 +314,7 @@ def test_a_call_that_fails_is_the_failure_of_all_its_records() -> None:
     tag = Tag[FailedCall[str]]("failed")
     calling = step(on_error=DeadLetter(tag)).push("a", "b").raises(["a", "b"], OSError("down"))
 
-    assert calling.side("failed") == [
+    assert calling.side_values("failed") == [
         FailedCall("a", "OSError", "down", 1),
         FailedCall("b", "OSError", "down", 1),
     ]
@@ -351,7 +350,7 @@ def test_what_is_no_list_of_as_many_results_is_an_error_of_all_records(
 def test_a_wrong_number_of_results_goes_the_way_of_other_failures() -> None:
     calling = step(on_error=Fallback(what_and_why)).push("a", "b").returns(["a", "b"], [1])
 
-    assert calling.values() == ["a: ValueError", "b: ValueError"]
+    assert calling.new_values() == ["a: ValueError", "b: ValueError"]
 
 
 # ---------------------------------------------------------------------------------------------------- time is up
@@ -361,8 +360,8 @@ def test_a_call_is_cancelled_when_the_time_of_all_its_records_is_up() -> None:
     calling = step(timeout=1000, on_error=Drop()).push("a", "b").clock(1000)
 
     assert calling.cancelled == [["a", "b"]]
-    assert calling.operator.running == 0
-    assert not calling.operator.busy
+    assert calling.step.running == 0
+    assert not calling.step.busy
 
 
 def test_what_a_call_gives_after_it_was_cancelled_counts_no_more() -> None:
@@ -370,10 +369,10 @@ def test_what_a_call_gives_after_it_was_cancelled_counts_no_more() -> None:
     [call] = calling.under_way
     calling.clock(1000)
 
-    calling.operator.returned(call, [1, 2])
+    calling.step.returned(call, [1, 2])
 
-    assert calling.operator.running == 0
-    assert calling.values() == []
+    assert calling.step.running == 0
+    assert calling.new_values() == []
 
 
 def test_a_record_whose_time_is_up_leaves_the_call_to_the_others() -> None:
@@ -382,12 +381,12 @@ def test_a_record_whose_time_is_up_leaves_the_call_to_the_others() -> None:
 
     calling = step(deadline=until, on_error=Drop(), order=CallOrder.UNORDERED)
     calling.push(("a", 100), ("b", 900)).clock(100)
-    assert (calling.cancelled, calling.operator.running) == ([], 1)
+    assert (calling.cancelled, calling.step.running) == ([], 1)
 
     calling.returns([("a", 100), ("b", 900)], [1, 2])
 
-    assert calling.values() == [2]
-    assert (calling.operator.running, calling.calls.timeouts) == (0, 1)
+    assert calling.new_values() == [2]
+    assert (calling.step.running, calling.calls.timeouts) == (0, 1)
 
 
 def test_a_record_whose_deadline_had_passed_is_in_no_call() -> None:
@@ -417,8 +416,8 @@ def test_the_time_of_a_record_that_waits_to_be_called_for_again_goes_on() -> Non
 
     calling.clock(300)
 
-    assert (calling.values(), calling.asked, calling.cancelled) == ([2, 3], [], [])
-    assert calling.operator.running == 0
+    assert (calling.new_values(), calling.asked, calling.cancelled) == ([2, 3], [], [])
+    assert calling.step.running == 0
     assert calling.clock(10_000).asked == []
 
 
@@ -427,20 +426,20 @@ def test_the_time_of_a_record_that_waits_to_be_called_for_again_goes_on() -> Non
 
 def test_records_in_line_and_in_calls_are_in_the_snapshot_one_by_one() -> None:
     calling = step(2).push("a", "b", "c", at=[1, 2, 3])
-    calling.operator.on_idle()
+    calling.idle()
 
     settings = CallSettings(call=unused, groups=GroupSize(3, 50))
-    restored = ByHand(AsyncOperator(settings), calling.operator.snapshot())
+    restored = CallHarness(settings, restored=calling.step.snapshot())
 
     assert restored.asked == [["a", "b", "c"]]
-    assert restored.returns(["a", "b", "c"], [1, 2, 3]).emitted() == [Batch([1, 2, 3], [1, 2, 3])]
+    assert restored.returns(["a", "b", "c"], [1, 2, 3]).batches() == [Batch([1, 2, 3], [1, 2, 3])]
 
 
 def test_restored_records_wait_for_company_no_longer_than_others() -> None:
     calling = step(2).push("a")
 
     settings = CallSettings(call=unused, groups=GroupSize(3, 50))
-    restored = ByHand(AsyncOperator(settings), calling.operator.snapshot(), now=1000)
+    restored = CallHarness(settings, restored=calling.step.snapshot(), now=1000)
 
     assert restored.asked == []
     assert restored.clock(1050).asked == [["a"]]
@@ -448,11 +447,11 @@ def test_restored_records_wait_for_company_no_longer_than_others() -> None:
 
 def test_an_idle_input_is_said_behind_the_records_before_it() -> None:
     calling = step(2).push("a")
-    calling.operator.on_idle()
+    calling.idle()
 
     calling.returns(["a"], [1])
 
-    assert calling.emitted() == [Batch([1]), IDLE]
+    assert calling.batches() == [Batch([1]), IDLE]
 
 
 # ------------------------------------------------------------------------------------- while there is no room
@@ -462,7 +461,7 @@ def test_records_whose_time_runs_are_called_for_again_without_the_others_while_t
     None
 ):
     calling = step(2, retry=Retry(delay=MS * 10), capacity=1).push("a", "b", "c", "d")
-    calling.operator.held = True
+    calling.step.held = True
     calling.returns(["a", "b"], [10, ConnectionError("no")])
     assert calling.asked == []
 
@@ -477,7 +476,7 @@ def test_a_group_that_the_rate_has_kept_waiting_goes_while_the_step_is_held_if_i
     limit = RateLimit[str](1, timedelta(seconds=1))
     calling = step(2, retry=Retry(delay=MS * 10), rate=limit).push("a", "b")
     calling.raises(["a", "b"], ConnectionError("no")).clock(10)
-    calling.operator.held = True
+    calling.step.held = True
 
     calling.clock(1000)
 

@@ -42,7 +42,7 @@ def adaptive(world: World, service: Service, **settings: Any) -> SimulatedStep:
 def fed_until(step: SimulatedStep, at: float) -> None:
     """As the runtime does: there is input whenever the step takes some."""
     while step.world.at < at:
-        while not step.operator.full:
+        while not step.step.full:
             step.push(*range(10))
         step.world.until(min(at, step.world.following() or at))
 
@@ -59,7 +59,7 @@ def test_the_limit_grows_to_what_the_service_takes_and_follows_when_that_changes
     for room in (40, 20, 40):
         service.room = room
         fed_until(step, world.at + 20_000)
-        found.append(step.operator.counted().limit)
+        found.append(step.step.counted().limit)
 
     assert 32 <= found[0] <= 64
     assert 16 <= found[1] <= 32
@@ -83,9 +83,9 @@ def test_never_are_more_calls_under_way_than_the_limit() -> None:
     seen: list[tuple[int, int]] = []
 
     for at in range(0, 10_000, 10):
-        before = step.operator.counted().limit
+        before = step.step.counted().limit
         fed_until(step, at)
-        seen.append((len(step.ends), max(before, step.operator.counted().limit)))
+        seen.append((len(step.ends), max(before, step.step.counted().limit)))
 
     # After the limit has fallen, those that are too many end by themselves.
     assert all(running <= limit * 2 for running, limit in seen)
@@ -101,17 +101,16 @@ def test_a_limit_that_grows_makes_room_for_input_though_nothing_can_leave(slow: 
     step = world.step(answer=answer, adaptive=Adaptive(start=4), capacity=1000)
     numbers = iter(range(10_000))
 
-    def resume() -> None:
-        step.operator.emit()
-        while not step.operator.full:
+    def fill() -> None:
+        while not step.step.full:
             step.push(next(numbers))
 
-    step.operator.on_settled = lambda: world.soon.append(resume)
-    resume()
+    step.on_emitted = fill
+    fill()
     world.until(5000)
 
     assert step.emitted() == list(range(slow))
-    assert step.operator.full  # there is more to take, so to rest would be to miss something
+    assert step.step.full  # there is more to take, so to rest would be to miss something
 
 
 def test_a_step_without_room_does_not_keep_others_from_their_turn() -> None:
@@ -147,4 +146,4 @@ def test_overload_shrinks_the_limit_and_timeouts_are_overload() -> None:
 
     fed_until(step, 2000)
 
-    assert step.operator.counted().limit < 45
+    assert step.step.counted().limit < 45

@@ -51,7 +51,7 @@ def test_records_wait_while_the_circuit_is_open_and_are_called_for_when_a_probe_
     # With the fourth failure it opens, at 10; a probe at 1010 fails, so the next one is two seconds after that.
     assert world.times()[:9] == [0] * 4 + [10] * 3 + [1010, 3020]
     assert step.emitted() == list(range(8, 100))
-    assert step.operator.calls.dropped == 8
+    assert step.step.calls.dropped == 8
 
 
 def test_there_are_as_many_probes_as_the_user_says() -> None:
@@ -118,11 +118,11 @@ def test_a_record_that_is_refused_goes_to_the_dead_letters_and_says_why() -> Non
 
     step.push(4)
 
-    assert [letter.value for letter in step.side("dead")] == [0, 1, 2, 3, 4]
-    refused = step.side("dead")[-1]
+    assert [letter.value for letter in step.side_values("dead")] == [0, 1, 2, 3, 4]
+    refused = step.side_values("dead")[-1]
     assert (refused.error, refused.attempts) == ("CircuitOpen", 1)
     assert "the service is tried again in 1 s" in refused.message
-    assert step.operator.calls.calls == 4
+    assert step.step.calls.calls == 4
 
 
 def test_by_default_a_record_that_is_refused_fails_the_job() -> None:
@@ -168,7 +168,7 @@ def test_thousands_of_records_are_refused_in_one_go(order: CallOrder, policy: An
 
     step.push(*range(4, 20_000), keys=[7] * 19_996)
 
-    assert not step.operator.busy
+    assert not step.step.busy
     assert len(world.begun) == 4
 
 
@@ -184,8 +184,8 @@ def test_thousands_of_groups_are_refused_in_one_go() -> None:
 
     step.push(*range(20_000))
 
-    assert not step.operator.busy
-    assert step.operator.calls.dropped == 20_008
+    assert not step.step.busy
+    assert step.step.calls.dropped == 20_008
 
 
 def test_those_who_wait_for_the_same_result_are_refused_together_and_nothing_of_it_is_kept() -> (
@@ -195,7 +195,7 @@ def test_those_who_wait_for_the_same_result_are_refused_together_and_nothing_of_
     cache = Cache[Any, Any](100, errors=Exception)
     step = failing_fast(world, 500, cache=cache, on_error=Drop())
     step.push(7, 7, 7)
-    refused = step.operator.calls.dropped
+    refused = step.step.calls.dropped
 
     world.until(1500)
     step.push(7)
@@ -214,7 +214,7 @@ def test_while_the_service_is_tried_others_are_refused() -> None:
     world.until(2000)
 
     assert step.emitted() == [4]
-    assert "half-open" in step.side("dead")[-1].message
+    assert "half-open" in step.side_values("dead")[-1].message
 
 
 def test_those_behind_a_group_that_has_timed_out_while_the_circuit_was_open_are_called_for() -> (

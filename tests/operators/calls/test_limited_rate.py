@@ -67,7 +67,7 @@ def test_each_attempt_counts() -> None:
     world.until(2800)
 
     assert world.times() == [100 * number for number in range(29)]
-    assert step.operator.calls.retries == 19
+    assert step.step.calls.retries == 19
 
 
 def test_a_record_whose_deadline_has_passed_takes_nothing() -> None:
@@ -84,7 +84,7 @@ def test_a_record_whose_deadline_has_passed_takes_nothing() -> None:
     step.push(*range(1001))
 
     assert world.values() == [1000]
-    assert step.operator.calls.dropped == 1000
+    assert step.step.calls.dropped == 1000
 
 
 def test_records_of_a_group_whose_deadline_has_passed_cost_nothing() -> None:
@@ -176,7 +176,7 @@ def test_kept_results_cost_nothing() -> None:
 def test_restored_calls_count() -> None:
     world = World()
     before = world.step("before", takes(10_000), rate=RateLimit(10, per=SECOND))
-    snapshot = before.push(*range(20)).operator.snapshot()
+    snapshot = before.push(*range(20)).step.snapshot()
 
     restored = world.step(restored=snapshot, rate=RateLimit(10, per=SECOND))
     world.until(1900)
@@ -225,7 +225,7 @@ def test_a_step_that_is_held_does_not_keep_others_from_their_turn() -> None:
     second.push(*range(200))
     world.until(1000)
 
-    first.hold()
+    first.block()
     world.until(1000 + 999)
 
     assert rate_of_b(world, 1000) == pytest.approx(50, abs=2)

@@ -154,13 +154,12 @@ class Story:
         elif what == "pass":
             self.world.until(self.world.at + much)
         elif what == "hold":
-            step.hold()
+            step.block()
         elif what == "go on":
-            step.resume()
+            step.unblock()
         elif what == "watermark":
             self.watermark += 1
-            step.operator.on_watermark(self.watermark)
-            self.world.settle()
+            step.watermark(self.watermark)
         else:
             self._restore(index)
 
@@ -174,20 +173,19 @@ class Story:
     def _restore(self, index: int) -> None:
         """In a job all are, with new buckets; here the bucket is the old one, so that its bound holds throughout."""
         old = self.steps[index]
-        snapshot = old.operator.snapshot()
-        old.gone()
+        snapshot = old.step.snapshot()
+        old.lose()
         self.left[index].extend(old.emitted())
         self.steps[index] = self._step(index, snapshot)
-        self.world.settle()
 
     def end(self) -> None:
         for step in self.steps:
-            step.resume()
+            step.unblock()
         for _ in range(3000):
-            if not any(step.operator.busy for step in self.steps):
+            if not any(step.step.busy for step in self.steps):
                 return
             for step in self.steps:
-                step.operator.on_input_end()
+                step.end_input()
             self.world.until(self.world.at + 1000)
         raise AssertionError("something is never called for")
 
@@ -244,5 +242,4 @@ def test_whoever_may_begin_has_begun(limits: Limits, events: list[Event]) -> Non
     for event in events:
         story.happens(event)
         step = story.steps[0]
-        assert step.operator.take() is None, "a call may start, and no slot asks for it"
-        story.world.settle()
+        assert step.step.take() is None, "a call may start, and no slot asks for it"

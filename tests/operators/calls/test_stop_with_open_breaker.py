@@ -51,8 +51,7 @@ def behind_a_breaker(world: World, **settings: Any) -> SimulatedStep:
 
 
 def stop(step: SimulatedStep) -> None:
-    step.operator.on_stop()
-    step.world.settle()
+    step.stop()
 
 
 @pytest.mark.parametrize("settings", STEPS.values(), ids=STEPS)
@@ -64,11 +63,11 @@ def test_a_stop_lasts_no_longer_than_the_timeout_of_the_records_in_the_step(
 
     stop(step)
     world.until(2_099)
-    before = step.operator.busy
+    before = step.step.busy
     world.until(2_300)
 
-    assert (before, step.operator.busy) == (True, False)
-    assert step.operator.calls.dropped == 100
+    assert (before, step.step.busy) == (True, False)
+    assert step.step.calls.dropped == 100
 
 
 def test_records_that_come_after_the_stop_have_their_whole_time() -> None:
@@ -79,10 +78,10 @@ def test_records_that_come_after_the_stop_have_their_whole_time() -> None:
 
     step.push(*range(100, 110))
     world.until(3_499)
-    before = step.operator.busy
+    before = step.step.busy
     world.until(3_500)
 
-    assert (before, step.operator.busy) == (True, False)
+    assert (before, step.step.busy) == (True, False)
 
 
 def test_a_stop_waits_for_the_breaker_if_records_have_no_timeout() -> None:
@@ -92,7 +91,7 @@ def test_a_stop_waits_for_the_breaker_if_records_have_no_timeout() -> None:
     stop(step)
     world.until(60_000)
 
-    assert step.operator.busy
+    assert step.step.busy
 
 
 def test_a_service_that_answers_again_in_time_gets_all_calls() -> None:
@@ -106,8 +105,8 @@ def test_a_service_that_answers_again_in_time_gets_all_calls() -> None:
     stop(step)
     world.until(10_000)
 
-    assert len(step.emitted()) + step.operator.calls.dropped == 100
-    assert step.operator.calls.timeouts == 0
+    assert len(step.emitted()) + step.step.calls.dropped == 100
+    assert step.step.calls.timeouts == 0
 
 
 def test_a_dead_letter_says_that_the_record_was_not_called_for() -> None:
@@ -117,7 +116,7 @@ def test_a_dead_letter_says_that_the_record_was_not_called_for() -> None:
     stop(step)
     world.until(10_000)
 
-    last = step.side("dead")[-1]
+    last = step.side_values("dead")[-1]
     assert (last.error, last.attempts) == ("TimeoutError", 0)
     assert last.message == "no result within 2s, in 0 attempts"
 
@@ -128,8 +127,8 @@ def test_without_a_stop_records_wait_for_the_breaker_however_long() -> None:
 
     world.until(10_000)
 
-    assert step.operator.busy
-    assert step.operator.calls.timeouts == 0
+    assert step.step.busy
+    assert step.step.calls.timeouts == 0
 
 
 def test_a_stop_leaves_records_their_time_that_wait_for_a_rate_limit() -> None:

@@ -18,7 +18,7 @@ from aflow.model.key_groups import DEFAULT_KEY_GROUPS, key_group, subtask_of
 from aflow.operators.calls.stored import CALLS
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.testing import At
-from tests.operators.calls.slots import SlotsHarness
+from tests.operators.calls.harness import CallHarness
 
 
 @dataclass(frozen=True)
@@ -34,14 +34,14 @@ class Opaque:
         self.number = number
 
 
-def snapshot_of(step: SlotsHarness) -> OperatorSnapshot:
+def snapshot_of(step: CallHarness) -> OperatorSnapshot:
     snapshot = step.snapshot()
     assert snapshot is not None
     return snapshot
 
 
-def restored(step: SlotsHarness, **settings: Any) -> SlotsHarness:
-    again = SlotsHarness(**settings)
+def restored(step: CallHarness, **settings: Any) -> CallHarness:
+    again = CallHarness(**settings)
     again.restore(snapshot_of(step))
     return again
 
@@ -50,7 +50,7 @@ def restored(step: SlotsHarness, **settings: Any) -> SlotsHarness:
 
 
 def test_a_step_with_nothing_in_flight_stores_nothing() -> None:
-    step = SlotsHarness()
+    step = CallHarness()
     step.push("a")
     step.returns("a", 1)
 
@@ -58,8 +58,8 @@ def test_a_step_with_nothing_in_flight_stores_nothing() -> None:
 
 
 def test_plain_values_and_dataclasses_are_stored_without_being_told() -> None:
-    step = SlotsHarness()
-    step.push_batch([Order(1, "ada"), Order(2, "bob")], [5, 6])
+    step = CallHarness()
+    step.push(Order(1, "ada"), Order(2, "bob"), at=[5, 6])
 
     again = restored(step)
     for order in (Order(1, "ada"), Order(2, "bob")):
@@ -69,10 +69,10 @@ def test_plain_values_and_dataclasses_are_stored_without_being_told() -> None:
 
 
 def test_records_with_timestamps_and_without_keep_their_order() -> None:
-    step = SlotsHarness()
-    step.push("a", 1)
+    step = CallHarness()
+    step.push("a", at=[1])
     step.push("b")
-    step.push("c", 3)
+    step.push("c", at=[3])
 
     again = restored(step)
 
@@ -81,9 +81,9 @@ def test_records_with_timestamps_and_without_keep_their_order() -> None:
 
 
 def test_more_records_than_a_batch_holds_keep_their_order() -> None:
-    step = SlotsHarness(capacity=2 * BATCH_RECORDS + 1)
+    step = CallHarness(capacity=2 * BATCH_RECORDS + 1)
     values = list(range(2 * BATCH_RECORDS + 1))
-    step.push_batch(values)
+    step.push(*values)
 
     again = restored(step, capacity=len(values))
 
@@ -92,12 +92,12 @@ def test_more_records_than_a_batch_holds_keep_their_order() -> None:
 
 
 def test_what_was_captured_does_not_change_when_results_leave_before_it_is_bytes() -> None:
-    step = SlotsHarness()
-    step.push_batch(["a", "b"])
+    step = CallHarness()
+    step.push("a", "b")
     captured = step.step.capture(changes=True)
     assert captured is not None
     step.returns("a", 1)
-    again = SlotsHarness()
+    again = CallHarness()
 
     again.restore(captured.encoded())
 
@@ -105,7 +105,7 @@ def test_what_was_captured_does_not_change_when_results_leave_before_it_is_bytes
 
 
 def test_a_value_that_cannot_be_stored_fails_the_checkpoint_and_says_what_to_do() -> None:
-    step = SlotsHarness()
+    step = CallHarness()
     step.push(Opaque(1))
 
     with pytest.raises(
@@ -116,7 +116,7 @@ def test_a_value_that_cannot_be_stored_fails_the_checkpoint_and_says_what_to_do(
 
 
 def test_a_value_of_another_type_than_was_declared_fails_the_checkpoint() -> None:
-    step = SlotsHarness(codec=codec_for(Order), typed=True)
+    step = CallHarness(codec=codec_for(Order), typed=True)
     step.push("no order")
 
     with pytest.raises(CheckpointError, match=r"step 'step' cannot store the records .*Order"):
@@ -125,8 +125,8 @@ def test_a_value_of_another_type_than_was_declared_fails_the_checkpoint() -> Non
 
 def test_a_codec_stores_what_it_is_for() -> None:
     pickled: dict[str, Any] = {"codec": Pickled[Opaque](), "typed": True}
-    step = SlotsHarness(**pickled)
-    step.push_batch([Opaque(1), Opaque(2)])
+    step = CallHarness(**pickled)
+    step.push(Opaque(1), Opaque(2))
 
     again = restored(step, **pickled)
 
@@ -134,7 +134,7 @@ def test_a_codec_stores_what_it_is_for() -> None:
 
 
 def test_bytes_that_cannot_be_read_fail_the_restore() -> None:
-    step = SlotsHarness()
+    step = CallHarness()
 
     with pytest.raises(RestoreError, match="step 'step' cannot read the records"):
         step.restore(OperatorSnapshot(operator={CALLS: (b"rubbish",)}))
@@ -147,7 +147,7 @@ TYPED: dict[str, Any] = {"codec": codec_for(Order), "typed": True}
 def test_a_type_that_came_or_went_fails_the_restore(
     before: dict[str, Any], after: dict[str, Any], how: str
 ) -> None:
-    step = SlotsHarness(**before)
+    step = CallHarness(**before)
     step.push(Order(1, "ada"))
 
     with pytest.raises(RestoreError, match=rf"were stored {how} a type \(of= or codec=\): restore"):
@@ -155,7 +155,7 @@ def test_a_type_that_came_or_went_fails_the_restore(
 
 
 def test_records_without_keys_cannot_go_on_in_a_step_that_is_keyed() -> None:
-    step = SlotsHarness()
+    step = CallHarness()
     step.push("a")
 
     with pytest.raises(RestoreError, match=r"step 'step': .* belonged to no keys"):
@@ -163,8 +163,8 @@ def test_records_without_keys_cannot_go_on_in_a_step_that_is_keyed() -> None:
 
 
 def test_records_with_keys_go_on_in_a_step_that_is_not_keyed() -> None:
-    step = SlotsHarness(order=CallOrder.BY_KEY, key=len)
-    step.push_batch(["a", "b"])
+    step = CallHarness(order=CallOrder.BY_KEY, key=len)
+    step.push("a", "b")
 
     assert restored(step).asked == ["a", "b"]
 
@@ -178,10 +178,10 @@ def third(value: int) -> int:
 
 def subtasks(
     count: int, *snapshots: OperatorSnapshot, key: Callable[[int], Hashable] | None
-) -> list[SlotsHarness]:
+) -> list[CallHarness]:
     order = CallOrder.ORDERED if key is None else CallOrder.BY_KEY
     steps = [
-        SlotsHarness(subtask=subtask, parallelism=count, key=key, order=order, capacity=3)
+        CallHarness(subtask=subtask, parallelism=count, key=key, order=order, capacity=3)
         for subtask in range(count)
     ]
     if snapshots:
@@ -190,7 +190,7 @@ def subtasks(
     return steps
 
 
-def push(steps: Sequence[SlotsHarness], values: Sequence[int], key: Any) -> None:
+def push(steps: Sequence[CallHarness], values: Sequence[int], key: Any) -> None:
     for value in values:
         step = steps[value % len(steps)]
         if key is not None:
@@ -199,14 +199,14 @@ def push(steps: Sequence[SlotsHarness], values: Sequence[int], key: Any) -> None
         step.push(value)
 
 
-def complete(steps: Sequence[SlotsHarness], choice: Callable[[int], bool]) -> None:
+def complete(steps: Sequence[CallHarness], choice: Callable[[int], bool]) -> None:
     """Have the calls return for which ``choice`` is true; others, that begin then, may stay."""
     for step in steps:
         for value in [value for value in step.asked if choice(value)]:
             step.returns(value, value)
 
 
-def drain(steps: Sequence[SlotsHarness]) -> None:
+def drain(steps: Sequence[CallHarness]) -> None:
     for _ in range(100):
         complete(steps, lambda _: True)
     assert not any(step.under_way for step in steps)
@@ -228,7 +228,7 @@ def test_another_parallelism_loses_nothing_doubles_nothing_and_keeps_keys_in_ord
     came: list[int] = []
     left: list[int] = []
     snapshots: list[OperatorSnapshot] = []
-    steps: list[SlotsHarness] = []
+    steps: list[CallHarness] = []
     for count in counts:
         steps = subtasks(count, *snapshots, key=key)
         new = [next(values) for _ in range(data.draw(st.integers(0, 12)))]

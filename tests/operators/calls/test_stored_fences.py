@@ -17,7 +17,7 @@ from aflow.model.time import MAX_TIMESTAMP
 from aflow.operators.calls.stored_fences import FENCES
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.testing import At
-from tests.operators.calls.slots import SlotsHarness
+from tests.operators.calls.harness import CallHarness
 
 
 def itself(value: Any) -> Any:
@@ -35,13 +35,13 @@ QUEUES: dict[str, dict[str, Any]] = {
 }
 
 
-def snapshot_of(step: SlotsHarness) -> OperatorSnapshot:
+def snapshot_of(step: CallHarness) -> OperatorSnapshot:
     snapshot = step.snapshot()
     assert snapshot is not None
     return snapshot
 
 
-def give(step: SlotsHarness, value: object) -> None:
+def give(step: CallHarness, value: object) -> None:
     """The call for ``value``, or for a list of it alone, gives itself."""
     asked = value if value in step.asked else [value]
     step.returns(asked, asked)
@@ -49,10 +49,9 @@ def give(step: SlotsHarness, value: object) -> None:
 
 def subtasks(
     count: int, *snapshots: OperatorSnapshot, queue: dict[str, Any] | None = None
-) -> list[SlotsHarness]:
+) -> list[CallHarness]:
     steps = [
-        SlotsHarness(subtask=subtask, parallelism=count, **(queue or {}))
-        for subtask in range(count)
+        CallHarness(subtask=subtask, parallelism=count, **(queue or {})) for subtask in range(count)
     ]
     for step in steps if snapshots else ():
         step.restore(*snapshots)
@@ -68,16 +67,16 @@ def key_of_subtask(subtask: int, count: int) -> int:
 
 @pytest.mark.parametrize("queue", QUEUES.values(), ids=QUEUES)
 def test_a_watermark_keeps_its_place_among_restored_records(queue: dict[str, Any]) -> None:
-    step = SlotsHarness(**queue)
-    step.push("a", 1)
+    step = CallHarness(**queue)
+    step.push("a", at=[1])
     step.watermark(1)
-    step.push("b", 2)
-    step.push("c", 3)
+    step.push("b", at=[2])
+    step.push("c", at=[3])
     step.watermark(3)
 
-    again = SlotsHarness(**queue)
+    again = CallHarness(**queue)
     again.restore(snapshot_of(step))
-    again.push("d", 4)
+    again.push("d", at=[4])
     for value in "abcd":
         give(again, value)
 
@@ -95,17 +94,17 @@ def test_a_watermark_keeps_its_place_among_restored_records(queue: dict[str, Any
 def test_a_watermark_behind_settled_and_pending_calls_keeps_its_place(
     queue: dict[str, Any],
 ) -> None:
-    step = SlotsHarness(**queue)
+    step = CallHarness(**queue)
     step.mails_wait = True
     for value in "abc":
-        step.push(value, 1)
+        step.push(value, at=[1])
     step.watermark(1)
-    step.push("d", 2)
+    step.push("d", at=[2])
     step.watermark(2)
     for value in "ad":
         give(step, value)
 
-    again = SlotsHarness(**queue)
+    again = CallHarness(**queue)
     again.restore(snapshot_of(step))
     for value in "abcd":
         give(again, value)
@@ -119,11 +118,11 @@ def test_a_watermark_behind_settled_and_pending_calls_keeps_its_place(
 
 
 def test_watermarks_that_the_inputs_repeat_after_a_restore_are_dropped() -> None:
-    step = SlotsHarness()
-    step.push("a", 1)
+    step = CallHarness()
+    step.push("a", at=[1])
     step.watermark(5)
 
-    again = SlotsHarness()
+    again = CallHarness()
     again.restore(snapshot_of(step))
     again.watermark(4)
     again.watermark(5)
@@ -134,12 +133,12 @@ def test_watermarks_that_the_inputs_repeat_after_a_restore_are_dropped() -> None
 
 
 def test_the_end_of_time_is_not_stored() -> None:
-    step = SlotsHarness()
-    step.push("a", 1)
+    step = CallHarness()
+    step.push("a", at=[1])
     step.watermark(5)
     step.watermark(MAX_TIMESTAMP)
 
-    again = SlotsHarness()
+    again = CallHarness()
     again.restore(snapshot_of(step))
     again.returns("a", "a")
 
@@ -147,13 +146,13 @@ def test_the_end_of_time_is_not_stored() -> None:
 
 
 def test_a_snapshot_without_watermarks_of_an_earlier_version_is_restored() -> None:
-    step = SlotsHarness()
-    step.push("a", 1)
+    step = CallHarness()
+    step.push("a", at=[1])
     step.watermark(5)
     operator = dict(snapshot_of(step).operator)
     del operator[FENCES]
 
-    again = SlotsHarness()
+    again = CallHarness()
     again.restore(OperatorSnapshot(operator=operator))
     again.returns("a", "a")
     again.watermark(5)
@@ -162,7 +161,7 @@ def test_a_snapshot_without_watermarks_of_an_earlier_version_is_restored() -> No
 
 
 def test_bytes_that_are_no_watermarks_fail_the_restore() -> None:
-    step = SlotsHarness()
+    step = CallHarness()
 
     with pytest.raises(RestoreError, match="step 'step' cannot read the watermarks"):
         step.restore(OperatorSnapshot(operator={FENCES: (b"rubbish",)}))
@@ -175,7 +174,7 @@ def waiting_at(watermarks: Sequence[int], queue: dict[str, Any] | None = None) -
     """Snapshots of subtasks, each with one call under way and then its watermark."""
     steps = subtasks(len(watermarks), queue=queue)
     for number, (step, watermark) in enumerate(zip(steps, watermarks, strict=True)):
-        step.push(key_of_subtask(number, len(steps)), 1)
+        step.push(key_of_subtask(number, len(steps)), at=[1])
         step.watermark(watermark)
     return [snapshot_of(step) for step in steps]
 
@@ -206,9 +205,9 @@ def test_a_new_subtask_without_records_emits_the_watermark_of_the_others_at_once
 
 def test_a_former_subtask_without_watermark_holds_that_of_the_others_back() -> None:
     steps = subtasks(2)
-    steps[0].push("a", 1)
+    steps[0].push("a", at=[1])
     steps[0].watermark(7)
-    steps[1].push("b", 1)
+    steps[1].push("b", at=[1])
 
     (merged,) = subtasks(1, *map(snapshot_of, steps))
     for value in "ab":
@@ -220,7 +219,7 @@ def test_a_former_subtask_without_watermark_holds_that_of_the_others_back() -> N
 @pytest.mark.parametrize("behind", ["idle", "ended"])
 def test_a_former_subtask_that_was_idle_or_had_ended_holds_no_watermark_back(behind: str) -> None:
     steps = subtasks(2)
-    steps[0].push("a", 1)
+    steps[0].push("a", at=[1])
     steps[0].watermark(7)
     steps[1].watermark(3)
     if behind == "idle":
@@ -235,8 +234,8 @@ def test_a_former_subtask_that_was_idle_or_had_ended_holds_no_watermark_back(beh
 
 
 def test_a_watermark_survives_a_rescale_in_a_job_whose_input_is_idle() -> None:
-    step = SlotsHarness()
-    step.push("a", 1)
+    step = CallHarness()
+    step.push("a", at=[1])
     step.watermark(7)
     step.idle()
 

@@ -13,7 +13,7 @@ from aflow.operators.calls.async_process import (
     AsyncKeyedProcess,
 )
 from aflow.state.specs import ListState, ValueState
-from tests.operators.calls.handlers.harness import Awaiting, Pause
+from tests.operators.calls.harness import CallHarness, Pause
 
 ODD = Tag[int]("odd")
 FAILED = Tag[FailedCall[Any]]("failed")
@@ -102,9 +102,9 @@ class OnBothClocks(AsyncKeyedProcess[str, str, str]):
         return [f"{ctx.key} {ctx.timer_domain.value} {at}"]
 
 
-Start = Callable[..., Awaiting]
+Start = Callable[..., CallHarness]
 """Begins a step: a function, and how."""
 
 
-def total(step: Awaiting, key: str) -> object:
+def total(step: CallHarness, key: str) -> object:
     return step.state("total", key)

@@ -20,7 +20,6 @@ from aflow.operators.calls.async_process import (
 )
 from aflow.state.backend_choice import DiskEngine, OnDisk
 from aflow.state.specs import ValueState
-from tests.operators.calls.handlers.harness import Awaiting
 from tests.operators.calls.handlers.processes import (
     ODD,
     Adding,
@@ -29,6 +28,7 @@ from tests.operators.calls.handlers.processes import (
     do,
     total,
 )
+from tests.operators.calls.harness import CallHarness
 
 # ------------------------------------------------------------------------------------------------ transactions
 
@@ -36,9 +36,9 @@ from tests.operators.calls.handlers.processes import (
 def test_nothing_has_happened_before_a_handler_returns(start: Start) -> None:
     step = start(Adding()).push(3, keys=["a"])
 
-    step.go_on("a")
+    step.resume("a")
 
-    assert (total(step, "a"), step.side("odd"), step.values()) == (None, [], [])
+    assert (total(step, "a"), step.side_values("odd"), step.new_values()) == (None, [], [])
 
 
 def test_all_of_it_happens_when_a_handler_returns(start: Start) -> None:
@@ -46,7 +46,7 @@ def test_all_of_it_happens_when_a_handler_returns(start: Start) -> None:
 
     step.finish()
 
-    assert (total(step, "a"), step.side("odd"), step.values()) == (3, [3], ["a3"])
+    assert (total(step, "a"), step.side_values("odd"), step.new_values()) == (3, [3], ["a3"])
 
 
 def test_handlers_of_a_key_run_one_after_the_other_and_those_of_others_meanwhile(
@@ -55,10 +55,10 @@ def test_handlers_of_a_key_run_one_after_the_other_and_those_of_others_meanwhile
     step = start(Adding()).push(1, 2, 5, keys=["a", "a", "b"])
 
     assert step.keys == ["a", "b"]
-    step.go_on("b").go_on("b")
-    assert step.values() == ["b5"]
+    step.resume("b").resume("b")
+    assert step.new_values() == ["b5"]
     step.finish()
-    assert step.values() == ["a1", "a3"]
+    assert step.new_values() == ["a1", "a3"]
 
 
 def test_nothing_of_a_handler_that_failed_has_happened(start: Start) -> None:
@@ -66,9 +66,9 @@ def test_nothing_of_a_handler_that_failed_has_happened(start: Start) -> None:
 
     step.finish()
 
-    assert step.values() == ["a1", "a6"]
+    assert step.new_values() == ["a1", "a6"]
     assert step.state("seen", "a") == [1, 5]
-    assert step.side("odd") == [1, 5]
+    assert step.side_values("odd") == [1, 5]
 
 
 def test_each_attempt_begins_anew(start: Start) -> None:
@@ -88,19 +88,19 @@ def test_each_attempt_begins_anew(start: Start) -> None:
     step.clock(1000).finish()
 
     assert attempts == [None, None]
-    assert step.values() == [1]
+    assert step.new_values() == [1]
 
 
 def test_a_handler_whose_time_is_up_has_done_nothing_and_can_do_nothing(start: Start) -> None:
     step = start(Adding(), timeout=1000, on_error=Drop()).push(1, 2, keys=["a", "a"])
-    step.go_on("a")
+    step.resume("a")
 
     step.clock(1000)
     with pytest.raises(OperatorError, match="of a handler of key 'a' after its end"):
-        step.cancelled[0].send(None)
+        step.cancelled_handlers[0].send(None)
     step.finish()
 
-    assert step.values() == ["a2"]
+    assert step.new_values() == ["a2"]
     assert step.state("seen", "a") == [2]
 
 
@@ -124,7 +124,7 @@ def test_what_is_kept_of_a_handler_is_of_no_use_after_it(start: Start) -> None:
     ):
         with pytest.raises(OperatorError, match=r"of a handler of key 'a' after|after the end"):
             use()
-    assert step.operator.size().event_timers == 0
+    assert step.step.size().event_timers == 0
 
 
 def test_a_state_that_is_not_declared_fails_the_job_whatever_the_policy(start: Start) -> None:
@@ -157,7 +157,7 @@ def test_the_context_tells_of_the_record(start: Start) -> None:
         at=[9],
     ).finish()
 
-    assert step.items() == [5, (("a", 9, 5, 77, None), 9)]
+    assert step.new_items() == [5, (("a", 9, 5, 77, None), 9)]
 
 
 def test_the_watermark_of_a_context_is_the_smallest_there_is_before_the_first(
@@ -165,7 +165,7 @@ def test_the_watermark_of_a_context_is_the_smallest_there_is_before_the_first(
 ) -> None:
     step = start(Doing()).push(do(lambda ctx: ctx.watermark), keys=["a"]).finish()
 
-    assert step.values() == [MIN_TIMESTAMP]
+    assert step.new_values() == [MIN_TIMESTAMP]
 
 
 def test_a_handler_may_give_nothing(start: Start) -> None:
@@ -175,7 +175,7 @@ def test_a_handler_may_give_nothing(start: Start) -> None:
 
     step = start(Silent()).push(1, keys=["a"])
 
-    assert (step.values(), step.operator.busy) == ([], False)
+    assert (step.new_values(), step.step.busy) == ([], False)
 
 
 def test_a_handler_that_gives_no_list_fails(start: Start) -> None:
@@ -194,7 +194,7 @@ def test_state_on_disk_is_found_although_other_keys_came_by(start: Start, tmp_pa
     for _ in range(3):
         step.push(*range(10), keys=[str(number) for number in range(10)])
         for number in reversed(range(10)):
-            step.go_on(str(number))
+            step.resume(str(number))
         step.finish()
 
     assert [total(step, str(number)) for number in range(10)] == [3 * n for n in range(10)]
@@ -202,11 +202,11 @@ def test_state_on_disk_is_found_although_other_keys_came_by(start: Start, tmp_pa
 
 def test_the_step_is_full_when_as_much_waits_as_is_under_way(start: Start) -> None:
     step = start(Adding(), capacity=2).push(1, 2, 3, keys=["a", "b", "c"]).watermark(4)
-    assert not step.operator.full
+    assert not step.step.full
 
     step.push(4, keys=["d"])
 
-    assert step.operator.full
+    assert step.step.full
     assert step.keys == ["a", "b"]
 
 
@@ -214,14 +214,14 @@ def test_handlers_that_wait_for_an_earlier_watermark_do_not_stop_the_input(start
     step = start(Adding(), capacity=2).push(1, keys=["slow"]).watermark(1)
     pushed = 0
 
-    while not step.operator.full:
-        step.push(1, keys=[f"key {pushed}"]).go_on(f"key {pushed}").go_on(f"key {pushed}")
+    while not step.step.full:
+        step.push(1, keys=[f"key {pushed}"]).resume(f"key {pushed}").resume(f"key {pushed}")
         pushed += 1
-    step.go_on("slow").go_on("slow")
+    step.resume("slow").resume("slow")
 
     assert pushed == HELD * 2 * 2
-    assert not step.operator.full
-    assert len(step.values()) == pushed + 1
+    assert not step.step.full
+    assert len(step.new_values()) == pushed + 1
 
 
 # --------------------------------------------------------------------------------------------------- refusals
@@ -269,7 +269,7 @@ def test_a_function_is_opened_and_closed(start: Start) -> None:
         def close(self) -> None:
             events.append("close")
 
-    step = Awaiting(Opened())
+    step = CallHarness(handlers=Opened())
     assert events == ["open"]
     step.close()
     assert events == ["open", "close"]
@@ -281,4 +281,4 @@ def test_an_error_of_open_is_named() -> None:
             raise ValueError("no table")
 
     with pytest.raises(OperatorError, match=r"failed in Broken\.open\(\): ValueError: no table"):
-        Awaiting(Broken())
+        CallHarness(handlers=Broken())

@@ -27,7 +27,7 @@ from aflow.state.keyed_entries import KeyGroupCodec
 from aflow.state.memory import MemoryBackend
 from aflow.state.snapshot import OperatorSnapshot, merge, replay
 from aflow.state.specs import ListState, MapState, StateSpec, ValueState
-from tests.operators.calls.handlers.harness import Awaiting, Pause
+from tests.operators.calls.harness import CallHarness, Pause
 from tests.operators.driver import Driver, Emitted
 
 KEYS = "abcdefg"
@@ -172,7 +172,8 @@ def told(emitted: Iterable[Emitted]) -> dict[str, list[Any]]:
 def results(by_key: dict[str, list[Any]]) -> dict[str, list[Any]]:
     """Without watermarks."""
     return {
-        key: [one for one in several if isinstance(one, tuple)] for key, several in by_key.items()
+        key: [one for one in several if isinstance(one, tuple)]
+        for key, several in by_key.items()
     }
 
 
@@ -226,9 +227,9 @@ class Subtasks:
             typed=True,
         )
         self.subtasks = [
-            Awaiting(
-                function,
+            CallHarness(
                 how,
+                handlers=function,
                 restored=restored,
                 subtask=subtask,
                 parallelism=parallelism,
@@ -251,34 +252,34 @@ class Subtasks:
             for one in self.subtasks:
                 one.watermark(step)
 
-    def _of(self, key: str) -> Awaiting:
+    def _of(self, key: str) -> CallHarness:
         group = key_group(key, 128)
         several = zip(self.subtasks, ranges(128, len(self.subtasks)), strict=True)
         return next(one for one, groups in several if group in groups)
 
-    def go_on(self) -> None:
-        """A handler somewhere goes on; or the clock, for those that are to be tried again."""
+    def resume_one(self) -> None:
+        """Resume a handler, or advance the clock, for handlers that wait for a retry."""
         waiting = [(one, key) for one in self.subtasks for key in one.keys]
         if waiting and self.chance.random() < 0.9:
             one, key = self.chance.choice(waiting)
-            one.go_on(key)
+            one.resume(key)
         else:
             self.now += 100
             for one in self.subtasks:
                 one.clock(self.now)
         for one in self.subtasks:
-            self.emitted += one.emitted()
+            self.emitted += one.batches()
 
     def finish(self) -> None:
         for _ in range(100_000):
-            self.go_on()
-            if not any(one.operator.busy for one in self.subtasks):
+            self.resume_one()
+            if not any(one.step.busy for one in self.subtasks):
                 return
         raise AssertionError("something is under way, and does not come to its end")
 
     def capture(self) -> None:
         for one, chain in zip(self.subtasks, self.chains, strict=True):
-            snapshot = one.operator.capture(changes=True).encoded()
+            snapshot = one.step.capture(changes=True).encoded()
             if snapshot.complete:
                 chain.clear()
             chain.append(snapshot)
@@ -288,7 +289,7 @@ class Subtasks:
 
     def restart(self) -> None:
         """From what was captured, in another parallelism."""
-        self.go_on()
+        self.resume_one()
         self.capture()
         captured = merge(replay(chain) for chain in self.chains)
         self.close()
@@ -311,7 +312,7 @@ def test_each_key_has_what_it_would_have_at_once_between_the_same_watermarks(see
 
     for step in steps:
         for _ in range(chance.randrange(6)):
-            subtasks.go_on()
+            subtasks.resume_one()
         subtasks.take(step)
     subtasks.finish()
 
@@ -329,7 +330,7 @@ def test_each_key_has_what_it_would_have_at_once_whatever_is_restored_when(seed:
 
     for step in steps:
         for _ in range(chance.randrange(6)):
-            subtasks.go_on()
+            subtasks.resume_one()
             match chance.randrange(8):
                 case 0:
                     subtasks.restart()

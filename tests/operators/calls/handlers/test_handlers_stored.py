@@ -9,7 +9,6 @@ import pytest
 from aflow.model.key_groups import key_group, ranges
 from aflow.model.time import MIN_TIMESTAMP, TimeDomain
 from aflow.state.snapshot import merge
-from tests.operators.calls.handlers.harness import Awaiting
 from tests.operators.calls.handlers.processes import (
     Adding,
     Doing,
@@ -19,44 +18,45 @@ from tests.operators.calls.handlers.processes import (
     do,
     total,
 )
+from tests.operators.calls.harness import CallHarness
 
 
 def test_a_handler_under_way_runs_again_after_a_restore(start: Start) -> None:
     step = start(Adding()).push(1, 2, keys=["a", "a"])
-    step.go_on("a")
+    step.resume("a")
 
     restored = start(Adding(), step.snapshot())
 
     assert total(restored, "a") is None
     restored.finish()
-    assert restored.values() == ["a1", "a3"]
+    assert restored.new_values() == ["a1", "a3"]
 
 
 def test_a_handler_that_waits_behind_a_fence_is_in_the_snapshot(start: Start) -> None:
     step = start(Adding()).push(1, keys=["a"]).watermark(5).push(2, keys=["b"])
-    step.go_on("b").go_on("b")
+    step.resume("b").resume("b")
 
     restored = start(Adding(), step.snapshot()).finish()
 
-    assert sorted(restored.values()) == ["a1", "b2"]
+    assert sorted(restored.new_values()) == ["a1", "b2"]
 
 
 def test_what_has_left_is_not_in_the_snapshot(start: Start) -> None:
     step = start(Adding()).push(1, 2, keys=["a", "a"])
-    step.go_on("a").go_on("a")
+    step.resume("a").resume("a")
 
     restored = start(Adding(), step.snapshot()).finish()
 
-    assert restored.values() == ["a3"]
+    assert restored.new_values() == ["a3"]
 
 
 def test_a_timer_whose_handler_has_not_come_to_its_end_rings_again(start: Start) -> None:
     step = start(Ringing()).push([3, 5], keys=["a"]).finish().watermark(8)
-    step.items()
+    step.new_items()
 
     restored = start(Ringing(), step.snapshot()).finish()
 
-    assert restored.items() == [(("a", 3, 8), 3), (("a", 5, 8), 5), (("a", 4, 8), 4), 8]
+    assert restored.new_items() == [(("a", 3, 8), 3), (("a", 5, 8), 5), (("a", 4, 8), 4), 8]
 
 
 def test_timers_keep_their_place_between_restored_records(start: Start) -> None:
@@ -65,7 +65,7 @@ def test_timers_keep_their_place_between_restored_records(start: Start) -> None:
     restored = start(Ringing(), step.snapshot())
     restored.push([30], keys=["a"]).finish()
 
-    assert restored.values() == [
+    assert restored.new_values() == [
         ("a", [3], MIN_TIMESTAMP),
         ("a", 3, 8),
         ("a", [20], 8),
@@ -87,7 +87,7 @@ def test_event_timers_keep_their_place_in_a_snapshot_behind_a_processing_timer_u
     restored.finish()
 
     late = ["a behind"] if behind else []
-    values = [one for one in restored.items() if one != ("b other", 120)]
+    values = [one for one in restored.new_items() if one != ("b other", 120)]
     assert [one[0] if isinstance(one, tuple) else one for one in values] == [
         "a event time 90",
         *late,
@@ -102,14 +102,14 @@ def test_a_subtask_that_is_restored_from_two_keeps_the_watermark_of_each_key(sta
         next(key for key in "abcdefghijklmnop" if key_group(key, 128) in groups)
         for groups in ranges(128, 2)
     )
-    with closing(Awaiting(Ringing(), subtask=0, parallelism=2)) as behind:
+    with closing(CallHarness(handlers=Ringing(), subtask=0, parallelism=2)) as behind:
         former = [behind.push([9], keys=[slow]).watermark(7).snapshot()]
-    with closing(Awaiting(Ringing(), subtask=1, parallelism=2)) as ahead:
+    with closing(CallHarness(handlers=Ringing(), subtask=1, parallelism=2)) as ahead:
         former.append(ahead.push([9], keys=[fast]).watermark(10).snapshot())
 
     restored = start(Ringing(), merge(former)).push([20], [20], keys=[fast, slow]).finish()
     again = start(Ringing(), restored.snapshot())
-    values = restored.values() + again.push([21], [21], keys=[fast, slow]).finish().values()
+    values = restored.new_values() + again.push([21], [21], keys=[fast, slow]).finish().new_values()
 
     assert [value for value in values if value[0] == fast] == [
         (fast, [9], 10),
@@ -127,17 +127,17 @@ def test_a_subtask_that_is_restored_from_two_keeps_the_watermark_of_each_key(sta
 def test_the_watermark_of_a_former_subtask_counts_until_this_one_has_reached_it(
     start: Start,
 ) -> None:
-    with closing(Awaiting(Ringing(), subtask=1, parallelism=2)) as ahead:
+    with closing(CallHarness(handlers=Ringing(), subtask=1, parallelism=2)) as ahead:
         fast = next(key for key in "abcdefghijklmnop" if key_group(key, 128) in ranges(128, 2)[1])
         former = ahead.watermark(10).snapshot()
-    with closing(Awaiting(Ringing(), subtask=0, parallelism=2)) as behind:
+    with closing(CallHarness(handlers=Ringing(), subtask=0, parallelism=2)) as behind:
         both = merge([former, behind.watermark(7).snapshot()])
 
     step = start(Ringing(), both)
     for watermark in (8, 11, 12):
         step.push([], keys=[fast]).watermark(watermark)
 
-    assert step.push([], keys=[fast]).finish().values() == [
+    assert step.push([], keys=[fast]).finish().new_values() == [
         (fast, [], at) for at in (10, 10, 11, 12)
     ]
 
@@ -147,9 +147,9 @@ def test_a_restored_step_with_nothing_under_way_is_not_busy(start: Start) -> Non
 
     restored = start(Ringing(), step.snapshot())
 
-    assert not restored.operator.busy
-    assert restored.watermark(7).items() == []
-    assert restored.watermark(30).finish().items() == [(("a", 30, 30), 30), 30]
+    assert not restored.step.busy
+    assert restored.watermark(7).new_items() == []
+    assert restored.watermark(30).finish().new_items() == [(("a", 30, 30), 30), 30]
 
 
 def test_processing_timers_are_restored(start: Start) -> None:
@@ -157,7 +157,7 @@ def test_processing_timers_are_restored(start: Start) -> None:
 
     restored = start(Doing(), step.snapshot()).clock(50).finish()
 
-    assert restored.values() == [(TimeDomain.PROCESSING, 50, None)]
+    assert restored.new_values() == [(TimeDomain.PROCESSING, 50, None)]
 
 
 def test_a_watermark_that_waits_for_a_handler_is_emitted_by_restored_subtasks_without_records(
@@ -168,6 +168,6 @@ def test_a_watermark_that_waits_for_a_handler_is_emitted_by_restored_subtasks_wi
 
     for subtask, expected in enumerate(([5], [("a1", None), 5])):
         shared = step.snapshot().restricted_to(ranges(128, 2)[subtask])
-        restored = Awaiting(Adding(), restored=shared, subtask=subtask, parallelism=2)
+        restored = CallHarness(handlers=Adding(), restored=shared, subtask=subtask, parallelism=2)
         with closing(restored):
-            assert restored.finish().items() == expected
+            assert restored.finish().new_items() == expected

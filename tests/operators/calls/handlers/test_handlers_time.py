@@ -29,23 +29,23 @@ from tests.operators.calls.handlers.processes import (
 def test_a_key_is_held_until_the_results_of_its_handler_have_left(start: Start) -> None:
     step = start(Adding()).push(1, keys=["a"]).watermark(5).push(2, 4, keys=["b", "b"])
 
-    step.go_on("b").go_on("b")
+    step.resume("b").resume("b")
 
     assert step.keys == ["a"]
-    assert (total(step, "b"), step.values()) == (None, [])
+    assert (total(step, "b"), step.new_values()) == (None, [])
     step.finish()
-    assert step.items() == [("a1", None), 5, ("b2", None), ("b6", None)]
+    assert step.new_items() == [("a1", None), 5, ("b2", None), ("b6", None)]
 
 
 def test_a_watermark_comes_behind_the_timers_that_are_due_at_it(start: Start) -> None:
     step = start(Ringing()).push([7, 3, 9], [5], keys=["a", "b"]).finish()
-    step.items()
+    step.new_items()
 
     step.watermark(8)
-    assert (sorted(map(str, step.keys)), step.items()) == (["a", "b"], [])
+    assert (sorted(map(str, step.keys)), step.new_items()) == (["a", "b"], [])
     step.finish()
 
-    items = step.items()
+    items = step.new_items()
     assert [item for item in items if item != 8 and item[0][0] == "a"] == [
         (("a", 3, 8), 3),
         (("a", 7, 8), 7),
@@ -60,7 +60,7 @@ def test_a_timer_that_a_handler_sets_while_the_watermark_waits_rings_in_front_of
 
     step.finish()
 
-    assert step.items() == [
+    assert step.new_items() == [
         (("a", [3], MIN_TIMESTAMP), None),
         (("a", 3, 8), 3),
         8,
@@ -70,11 +70,11 @@ def test_a_timer_that_a_handler_sets_while_the_watermark_waits_rings_in_front_of
 
 def test_a_timer_that_a_timer_sets_rings_too(start: Start) -> None:
     step = start(Ringing()).push([5], keys=["a"]).finish()
-    step.items()
+    step.new_items()
 
     step.watermark(8).finish()
 
-    assert step.items() == [(("a", 5, 8), 5), (("a", 4, 8), 4), 8]
+    assert step.new_items() == [(("a", 5, 8), 5), (("a", 4, 8), 4), 8]
 
 
 def test_a_timer_that_sets_itself_again_rings_again(start: Start) -> None:
@@ -93,7 +93,7 @@ def test_a_timer_that_sets_itself_again_rings_again(start: Start) -> None:
 
     step = start(Twice()).push(3, keys=["a"]).watermark(8)
 
-    assert step.items() == [((3, 1), 3), ((3, 2), 3), 8]
+    assert step.new_items() == [((3, 1), 3), ((3, 2), 3), 8]
 
 
 def test_a_timer_that_an_earlier_handler_deletes_does_not_ring(start: Start) -> None:
@@ -101,9 +101,9 @@ def test_a_timer_that_an_earlier_handler_deletes_does_not_ring(start: Start) -> 
 
     step.finish()
 
-    assert (("a", 4, 8), 4) in (items := step.items())
+    assert (("a", 4, 8), 4) in (items := step.new_items())
     assert (("a", 3, 8), 3) not in items
-    assert step.operator.size().event_timers == 0
+    assert step.step.size().event_timers == 0
 
 
 def test_records_of_other_keys_run_while_a_watermark_waits(start: Start) -> None:
@@ -118,34 +118,34 @@ def test_a_timer_set_for_a_moment_that_has_passed_rings_with_the_next_watermark(
     start: Start,
 ) -> None:
     step = start(Ringing()).watermark(8).push([3], keys=["a"]).finish()
-    assert step.items() == [8, (("a", [3], 8), None)]
+    assert step.new_items() == [8, (("a", [3], 8), None)]
 
     step.watermark(9).finish()
 
-    assert step.items() == [(("a", 3, 9), 3), 9]
+    assert step.new_items() == [(("a", 3, 9), 3), 9]
 
 
 def test_a_watermark_with_nothing_in_front_of_it_goes_on_at_once(start: Start) -> None:
     step = start(Ringing()).push([30], keys=["a"]).finish()
-    step.items()
+    step.new_items()
 
     step.watermark(8)
 
-    assert step.items() == [8]
-    assert not step.operator.busy
+    assert step.new_items() == [8]
+    assert not step.step.busy
 
 
 def test_a_watermark_that_is_not_news_is_not_sent_on(start: Start) -> None:
-    assert start(Ringing()).watermark(8).watermark(8).watermark(7).items() == [8]
+    assert start(Ringing()).watermark(8).watermark(8).watermark(7).new_items() == [8]
 
 
 def test_an_end_of_time_rings_all_timers(start: Start) -> None:
     step = start(Ringing()).push([30, 20], keys=["a"]).finish()
-    step.items()
+    step.new_items()
 
     step.watermark(MAX_TIMESTAMP).finish()
 
-    assert [item for item in step.items() if item != MAX_TIMESTAMP] == [
+    assert [item for item in step.new_items() if item != MAX_TIMESTAMP] == [
         (("a", 20, MAX_TIMESTAMP), 20),
         (("a", 30, MAX_TIMESTAMP), 30),
     ]
@@ -154,35 +154,35 @@ def test_an_end_of_time_rings_all_timers(start: Start) -> None:
 def test_idleness_keeps_its_place_among_records(start: Start) -> None:
     step = start(Adding()).push(1, keys=["a"])
 
-    step.operator.on_idle()
-    step.operator.on_active()
-    assert step.emitted() == []
+    step.idle()
+    step.active()
+    assert step.batches() == []
     step.finish()
 
-    assert [type(one).__name__ for one in step.emitted()] == ["Batch", "Idle", "Active"]
+    assert [type(one).__name__ for one in step.batches()] == ["Batch", "Idle", "Active"]
 
 
 def test_processing_timers_ring_by_the_clock(start: Start) -> None:
     step = start(Doing()).push(do(lambda ctx: ctx.set_processing_timer(50)), keys=["a"], at=[4])
-    step.finish().items()
+    step.finish().new_items()
 
     step.clock(49)
     assert step.keys == []
     step.clock(50).finish()
 
-    assert step.items() == [((TimeDomain.PROCESSING, 50, None), None)]
-    assert step.operator.size().processing_timers == 0
+    assert step.new_items() == [((TimeDomain.PROCESSING, 50, None), None)]
+    assert step.step.size().processing_timers == 0
 
 
 def test_a_processing_timer_that_is_deleted_while_it_waits_for_its_turn_does_not_ring(
     start: Start,
 ) -> None:
     step = start(Doing()).push(do(lambda ctx: ctx.set_processing_timer(50)), keys=["a"]).finish()
-    step.push(do(lambda ctx: ctx.delete_processing_timer(50)), keys=["a"]).clock(50).values()
+    step.push(do(lambda ctx: ctx.delete_processing_timer(50)), keys=["a"]).clock(50).new_values()
 
     step.finish()
 
-    assert (step.values(), step.operator.busy) == ([None], False)
+    assert (step.new_values(), step.step.busy) == ([None], False)
 
 
 def test_processing_timers_do_not_ring_after_the_end_of_the_input(start: Start) -> None:
@@ -190,7 +190,7 @@ def test_processing_timers_do_not_ring_after_the_end_of_the_input(start: Start) 
     step.push(do(lambda ctx: ctx.set_processing_timer(50)), keys=["a"]).finish()
     step.push(do(lambda ctx: None), keys=["b"])
 
-    step.operator.on_input_end()
+    step.end_input()
     step.clock(60)
 
     assert step.keys == ["b"]
@@ -229,12 +229,12 @@ def test_a_timer_that_has_failed_for_good_is_gone(
     start: Start, policy: OnError[Any], values: list[Any], letters: list[Any]
 ) -> None:
     step = start(Doing(), on_error=policy)
-    step.push(do(lambda ctx: ctx.set_event_timer(13)), keys=["a"]).finish().values()
+    step.push(do(lambda ctx: ctx.set_event_timer(13)), keys=["a"]).finish().new_values()
 
     step.watermark(20)
 
-    assert (step.values(), step.side("failed")) == (values, letters)
-    assert step.operator.size().event_timers == 0
+    assert (step.new_values(), step.side_values("failed")) == (values, letters)
+    assert step.step.size().event_timers == 0
 
 
 def test_a_process_that_sets_timers_needs_a_handler_for_them(start: Start) -> None:
