@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from aflow.machines.calls.call import Call
-from aflow.machines.calls.queues import CallQueue, KeyTurns, OrderedCalls, Out, UnorderedCalls
+from aflow.machines.calls.queues import CallQueue, KeyTurns, OrderedCalls, UnorderedCalls
 from aflow.model.elements import ACTIVE, IDLE, Watermark
 
 
@@ -25,8 +25,7 @@ def of_keys(*keys: object) -> list[Call]:
 
 def taken(queue: CallQueue) -> list[object]:
     """Return what may be emitted, runs as lists of values."""
-    out: Out = queue.take()
-    return [[call.value for call in one] if isinstance(one, list) else one for one in out]
+    return [[call.value for call in one] if isinstance(one, list) else one for one in queue.take()]
 
 
 def test_nothing_leaves_an_empty_queue(queue: CallQueue) -> None:

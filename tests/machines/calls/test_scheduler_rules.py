@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Sequence
 from datetime import timedelta
+from itertools import groupby
 from typing import Any
 
 from hypothesis import settings as hypothesis_settings
@@ -28,6 +30,7 @@ from aflow.machines.calls.rate import RateLimit, SharedBuckets
 from aflow.machines.calls.retry import Retry
 from aflow.machines.calls.scheduler import CallScheduler
 from aflow.machines.calls.settings import CallOrder, CallSettings
+from aflow.model.elements import Watermark
 from aflow.model.time import Timestamp
 
 MS = timedelta(milliseconds=1)
@@ -42,7 +45,7 @@ def modulo_7(value: int) -> int:
 
 
 class SchedulerRules(RuleBasedStateMachine):
-    """One scheduler, its clock, and the running calls."""
+    """One scheduler, its clock and the running calls, in a job that takes checkpoints, fails and is restored."""
 
     @initialize(
         order=st.sampled_from(CallOrder),
@@ -71,7 +74,7 @@ class SchedulerRules(RuleBasedStateMachine):
         retry: Retry | None,
         drops: bool,
     ) -> None:
-        self.settings = settings = CallSettings(
+        self.settings = CallSettings(
             call=unused,
             order=order,
             capacity=capacity,
@@ -85,31 +88,82 @@ class SchedulerRules(RuleBasedStateMachine):
             cache=Cache[int, Any](5, ttl=30 * MS, key=modulo_7) if cached else None,
             groups=groups,
         )
-        limited = rate or breaker or adaptive
-        queue: CallQueue = OrderedCalls() if order is CallOrder.ORDERED else UnorderedCalls()
+        self.now: Timestamp = 0
+        #: The input: records, which are their positions, and watermarks with theirs.
+        self.source: list[int | Watermark] = []
+        #: The number of elements that the scheduler has received.
+        self.read = 0
+        #: Emitted calls and watermarks.
+        self.emitted: list[Call | Watermark] = []
+        #: The elements in the queue, and the numbers of elements read and emitted.
+        self.checkpoint: tuple[list[int | Watermark], int, int] = ([], 0, 0)
+        self.start_scheduler()
+
+    def start_scheduler(self) -> None:
+        settings = self.settings
+        limited = settings.rate or settings.breaker or settings.adaptive
+        ordered = settings.order is CallOrder.ORDERED
+        queue: CallQueue = OrderedCalls() if ordered else UnorderedCalls()
         self.scheduler = CallScheduler(
             settings, queue, limits=StepLimits(settings, SharedBuckets()) if limited else None
         )
-        self.now: Timestamp = 0
         self.alarm: Timestamp | None = None
         self.running: list[Call] = []
-        #: All calls in the order of their records, and those whose results were emitted.
-        self.calls: list[Call] = []
-        self.emitted: list[Call] = []
 
     # ------------------------------------------------------------------------------------------ events
 
     @rule(records=st.integers(1, 6))
     def records_arrive(self, records: int) -> None:
-        values = range(len(self.calls), len(self.calls) + records)
+        self.source += range(len(self.source), len(self.source) + records)
+        self.read_on()
+
+    @rule()
+    def a_watermark_arrives(self) -> None:
+        self.source.append(Watermark(len(self.source)))
+        self.read_on()
+
+    @rule()
+    def a_checkpoint_is_taken(self) -> None:
+        queue = self.scheduler.queue
+        elements: list[int | Watermark] = [call.value for call in queue.calls]
+        for number, (preceding, fence) in enumerate(queue.fences):
+            assert isinstance(fence, Watermark)
+            elements.insert(preceding + number, fence)
+        self.checkpoint = elements, self.read, len(self.emitted)
+
+    @rule()
+    def the_job_fails_and_is_restored(self) -> None:
+        elements, self.read, emitted = self.checkpoint
+        del self.emitted[emitted:]
+        self.start_scheduler()
+        self.put(elements)
+        self.read_on()
+
+    def read_on(self) -> None:
+        """Put the input up to each watermark while the scheduler takes more."""
+        while self.read < len(self.source) and not self.scheduler.full:
+            following = self.source[self.read :]
+            fences = (at for at, one in enumerate(following, 1) if isinstance(one, Watermark))
+            elements = following[: next(fences, len(following))]
+            self.read += len(elements)
+            self.put(elements)
+
+    def put(self, elements: Sequence[int | Watermark]) -> None:
+        for is_fence, several in groupby(elements, lambda one: isinstance(one, Watermark)):
+            self.advance()
+            if is_fence:
+                for fence in several:
+                    assert isinstance(fence, Watermark)
+                    self.scheduler.queue.put_fence(fence)
+            else:
+                self.scheduler.put([self.call_for(one) for one in several])
+            self.act()
+
+    def call_for(self, value: Any) -> Call:
         by_key = self.settings.order is CallOrder.BY_KEY
-        calls = [Call(value, value, value % 3 if by_key else None) for value in values]
-        for call in calls:
-            call.cache_key = modulo_7(call.value) if self.settings.cache else None
-        self.calls += calls
-        self.advance()
-        self.scheduler.put(calls)
-        self.act()
+        call = Call(value, value, value % 3 if by_key else None)
+        call.cache_key = modulo_7(value) if self.settings.cache else None
+        return call
 
     @rule()
     def slots_take_calls(self) -> None:
@@ -181,6 +235,9 @@ class SchedulerRules(RuleBasedStateMachine):
         for one in self.scheduler.queue.take():
             if isinstance(one, list):
                 self.emitted += one
+            else:
+                assert isinstance(one, Watermark)
+                self.emitted.append(one)
 
     # ------------------------------------------------------------------------------------------- rules
 
@@ -210,6 +267,14 @@ class SchedulerRules(RuleBasedStateMachine):
             size = self.settings.groups.size
             assert all(1 <= len(call.value) <= size for call in self.running)
 
+    @invariant()
+    def calls_that_wait_will_start(self) -> None:
+        if not hasattr(self, "scheduler") or not self.scheduler.queue.calls:
+            return
+        self.advance()
+        waits = self.scheduler.blocked or self.alarm is not None
+        assert self.running or self.scheduler.waiting or waits, "no call runs, and no time is set"
+
     def records(self, call: Call) -> list[Call]:
         return call.company if isinstance(call, Group) else [call]
 
@@ -219,8 +284,9 @@ class SchedulerRules(RuleBasedStateMachine):
         self.scheduler.unblock()
         self.scheduler.on_quiet(True)
         for _ in range(2_000):
+            self.read_on()
             self.slots_take_calls()
-            if len(self.emitted) == len(self.calls):
+            if len(self.emitted) == len(self.source):
                 break
             if self.running:
                 self.end(self.running[0], "result")
@@ -230,14 +296,20 @@ class SchedulerRules(RuleBasedStateMachine):
         self.each_record_was_settled_once_in_order()
 
     def each_record_was_settled_once_in_order(self) -> None:
-        numbers = [call.value for call in self.emitted]
-        assert sorted(numbers) == [call.value for call in self.calls]
+        numbers: list[int] = [
+            one.timestamp if isinstance(one, Watermark) else one.value for one in self.emitted
+        ]
+        assert sorted(numbers) == list(range(len(self.source)))
         if self.settings.order is CallOrder.ORDERED:
             assert numbers == sorted(numbers)
+        calls = [one for one in self.emitted if isinstance(one, Call)]
         for key in range(3 if self.settings.order is CallOrder.BY_KEY else 0):
-            of_key = [number for number in numbers if number % 3 == key]
+            of_key = [call.value for call in calls if call.key == key]
             assert of_key == sorted(of_key)
-        for call in self.emitted:
+        for at, one in enumerate(self.emitted):
+            if isinstance(one, Watermark):  # it overtakes nothing, and nothing overtakes it
+                assert set(numbers[:at]) == set(range(one.timestamp))
+        for call in calls:
             if call.result is NO_RESULT or call.result == "failed":
                 assert call.error is not None
             elif self.settings.cache is None:

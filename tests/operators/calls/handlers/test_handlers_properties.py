@@ -172,8 +172,7 @@ def told(emitted: Iterable[Emitted]) -> dict[str, list[Any]]:
 def results(by_key: dict[str, list[Any]]) -> dict[str, list[Any]]:
     """Without watermarks."""
     return {
-        key: [one for one in several if isinstance(one, tuple)]
-        for key, several in by_key.items()
+        key: [one for one in several if isinstance(one, tuple)] for key, several in by_key.items()
     }
 
 
