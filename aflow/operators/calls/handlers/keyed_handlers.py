@@ -41,7 +41,7 @@ from aflow.operators.calls.handlers.stored import (
     CapturedHandlers,
     TimerCall,
     restored,
-    standing,
+    running_handlers,
     timer_call,
 )
 from aflow.operators.calls.handlers.timers import HandlerTimers
@@ -290,7 +290,7 @@ class KeyedHandlers:
         ahead = self._ahead.stored(watermark, self._context.key_groups)
         captured = CapturedRows(backend.key_codec, rows, timers, ahead)
         return CapturedHandlers(
-            captured, self._stored, self._context.subtask, standing(self.queue.calls)
+            captured, self._stored, self._context.subtask, running_handlers(self.queue.calls)
         )
 
     def restore(self, snapshot: OperatorSnapshot, received: Timestamp) -> Timestamp:
@@ -307,14 +307,14 @@ class KeyedHandlers:
             self.queue.put_fence(Watermark(watermark))
             first = self.queue.last
         own = restored(snapshot, self._stored, self._context, home, first)
-        in_line = {call.key for call, _ in own.records} | {key for key, _ in own.ringing}
+        queued = {call.key for call, _ in own.records} | {key for key, _ in own.firing}
         horizon = max([watermark, *(epoch.ends for epoch in own.epochs if epoch.ends is not None)])
-        self._timers.restore(self._backend.key_codec, snapshot.keyed, horizon, in_line)
-        ringing = [key for key, epoch in own.ringing if self._key_queues.begin(key, epoch)]
+        self._timers.restore(self._backend.key_codec, snapshot.keyed, horizon, queued)
+        firing = [key for key, epoch in own.firing if self._key_queues.begin(key, epoch)]
         for call, epoch in own.records:
             self._put_in((call,), epoch)
             self._scheduler.make_ready(self._key_queues.admit((call,)))
-        self._start_next(ringing)
+        self._start_next(firing)
         if not self.queue.calls and HANDLERS not in snapshot.operator:
             self._begin_epochs(watermark)  # all subtasks had emitted their watermarks
         self._set_alarm()

@@ -1,13 +1,12 @@
 """Snapshots of handlers that did not take effect: their records, and the epoch of each key.
 
-Theory. A snapshot has to contain the watermarks between the records, or timers would not fire at the right moment. So
-each subtask stores the epochs in which it has calls, with all that follow, and with each epoch its records, and the
-keys for which a timer is being handled. That timer is stored among the timers; of it only the epoch of its key is
-needed. (A processing timer fires again by the clock, but event timers that are due after it must not wait for another
-watermark.)
+Theory. A snapshot contains the watermarks between the records, so that timers fire at the right moment. Each subtask
+stores the epochs in which it has calls, and all later ones. With each epoch it stores the records, and the keys whose
+timer is being handled. The timer itself is stored among the timers. (A processing timer fires again by the clock, but
+event timers that are due after it must not wait for another watermark.)
 
-It is operator state, one part for each subtask, and of each part a restored subtask takes the keys that are its own.
-Their epochs are created again for them, and lead to the first epoch of the restored subtask, which is their home.
+This is operator state, one part for each subtask. A restored subtask takes its own keys of each part. Their epochs are
+created again for them, and lead to the first epoch of the restored subtask, which is their home.
 """
 
 from __future__ import annotations
@@ -49,46 +48,44 @@ def timer_call(domain: TimeDomain, at: Timestamp, key: Hashable) -> TimerCall:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
-    """The handlers that one subtask was running at one moment."""
+class RunningHandlers:
+    """The handlers that one subtask is running at a checkpoint."""
 
     epochs: list[tuple[Timestamp, Timestamp | None, int | None]]
     """For each epoch the watermark before it, the one that ends it, and the number of the next epoch."""
     records: list[tuple[int, list[Call]]]
     """By number of their epoch, in order of arrival."""
-    ringing: list[tuple[int, list[Hashable]]]
+    firing: list[tuple[int, list[Hashable]]]
     """By number of their epoch, the keys whose timer is being handled."""
 
 
-def standing(calls: Iterable[Call]) -> Standing:
-    """Return the epochs of ``calls``, all that were not emitted; calls and epochs may change afterwards."""
+def running_handlers(calls: Iterable[Call]) -> RunningHandlers:
+    """Return the handlers of ``calls``, which were not emitted; calls and epochs may change afterwards."""
     numbers: dict[Epoch, int] = {}
     records: dict[Epoch, list[Call]] = {}
-    foremost: dict[Hashable, Call] = {}
+    current: dict[Hashable, Call] = {}
     for call in calls:
         if not isinstance(call, TimerCall):
             records.setdefault(_epoch(call), []).append(call)
         elif call.timer.domain is TimeDomain.EVENT:
-            foremost[call.key] = (
-                call  # it is being handled, though other records may have arrived before it was due
-            )
-        foremost.setdefault(call.key, call)
-    ringing: dict[Epoch, list[Hashable]] = {}
-    for key, call in foremost.items():
+            current[call.key] = call  # it runs, even if records arrived before it was due
+        current.setdefault(call.key, call)
+    firing: dict[Epoch, list[Hashable]] = {}
+    for key, call in current.items():
         if isinstance(call, TimerCall):
-            ringing.setdefault(_epoch(call), []).append(key)
-    for found in (*records, *ringing):
-        on_the_way: Epoch | None = found
-        while on_the_way is not None and on_the_way not in numbers:
-            numbers[on_the_way] = len(numbers)
-            on_the_way = on_the_way.next
-    return Standing(
+            firing.setdefault(_epoch(call), []).append(key)
+    for found in (*records, *firing):
+        following: Epoch | None = found
+        while following is not None and following not in numbers:
+            numbers[following] = len(numbers)
+            following = following.next
+    return RunningHandlers(
         [
             (one.before, one.ends, None if one.next is None else numbers[one.next])
             for one in numbers
         ],
         [(numbers[epoch], several) for epoch, several in records.items()],
-        [(numbers[epoch], keys) for epoch, keys in ringing.items()],
+        [(numbers[epoch], keys) for epoch, keys in firing.items()],
     )
 
 
@@ -103,22 +100,24 @@ class CapturedHandlers:
     rows: CapturedRows
     stored: StoredCalls
     subtask: int
-    standing: Standing
+    running: RunningHandlers
 
     def encoded(self) -> OperatorSnapshot:
         snapshot = self.rows.encoded()
-        part = encoded(self.standing, self.stored, self.subtask)
+        part = encoded(self.running, self.stored, self.subtask)
         return replace(snapshot, operator={**snapshot.operator, **part})
 
 
-def encoded(standing: Standing, stored: StoredCalls, subtask: int) -> dict[str, tuple[bytes, ...]]:
+def encoded(
+    running: RunningHandlers, stored: StoredCalls, subtask: int
+) -> dict[str, tuple[bytes, ...]]:
     """Return the operator state of one subtask; empty if no handler was running. Raises ``CheckpointError``."""
-    if not standing.epochs:
+    if not running.epochs:
         return {}
-    records = [(number, stored.encoded(subtask, calls)) for number, calls in standing.records]
+    records = [(number, stored.encoded(subtask, calls)) for number, calls in running.records]
     try:
-        ringing = [(number, RECORDS.encode(keys)) for number, keys in standing.ringing]
-        return {HANDLERS: (PLAIN.encode((standing.epochs, records, ringing)),)}
+        firing = [(number, RECORDS.encode(keys)) for number, keys in running.firing]
+        return {HANDLERS: (PLAIN.encode((running.epochs, records, firing)),)}
     except CodecError as exc:
         raise CheckpointError(
             f"step {stored.step!r} cannot store the keys whose timers are being handled: {exc}"
@@ -131,7 +130,7 @@ class RestoredHandlers:
 
     records: list[tuple[Call, Epoch]]
     """In the order in which to put them."""
-    ringing: list[tuple[Hashable, Epoch]]
+    firing: list[tuple[Hashable, Epoch]]
     epochs: list[Epoch]
     """The epochs that were created for them, and possibly for others."""
 
@@ -149,27 +148,27 @@ def restored(
     """
     own = RestoredHandlers([], [], [])
     for part in snapshot.operator.get(HANDLERS, ()):
-        epochs, records, ringing = _read(part, stored.step)
-        made = _made(epochs, home, first)
-        own.epochs.extend(made)
+        epochs, records, firing = _read(part, stored.step)
+        created = _epochs_of(epochs, home, first)
+        own.epochs.extend(created)
         for number, parts in records:
             inner = OperatorSnapshot(operator={CALLS: tuple(parts)})
             for batch in stored.restored(inner, context):
-                own.records.extend((call, made[number]) for call in calls_of(batch, batch.keys))
-        for number, data in ringing:
+                own.records.extend((call, created[number]) for call in calls_of(batch, batch.keys))
+        for number, data in firing:
             keys = _keys(data, stored.step)
-            own.ringing.extend((key, made[number]) for key in keys if _is_own(key, context))
+            own.firing.extend((key, created[number]) for key in keys if _is_own(key, context))
     return own
 
 
 _Epochs = list[tuple[Timestamp, Timestamp | None, int | None]]
 _Parts = list[tuple[int, list[bytes]]]
-_Ringing = list[tuple[int, bytes]]
+_Firing = list[tuple[int, bytes]]
 
 
-def _read(part: bytes, step: str) -> tuple[_Epochs, _Parts, _Ringing]:
+def _read(part: bytes, step: str) -> tuple[_Epochs, _Parts, _Firing]:
     try:
-        return cast("tuple[_Epochs, _Parts, _Ringing]", PLAIN.decode(part))  # written by encoded
+        return cast("tuple[_Epochs, _Parts, _Firing]", PLAIN.decode(part))  # written by encoded
     except CodecError as exc:
         raise _unreadable(step, exc) from exc
 
@@ -189,10 +188,10 @@ def _is_own(key: Hashable, context: OperatorContext) -> bool:
     return key_group(key, context.key_group_count) in context.key_groups
 
 
-def _made(epochs: _Epochs, home: Epoch, first: Epoch) -> Sequence[Epoch]:
-    made = [Epoch(before, home) for before, _, _ in epochs]
-    for epoch, (_, ends, following) in zip(made, epochs, strict=True):
+def _epochs_of(epochs: _Epochs, home: Epoch, first: Epoch) -> Sequence[Epoch]:
+    created = [Epoch(before, home) for before, _, _ in epochs]
+    for epoch, (_, ends, following) in zip(created, epochs, strict=True):
         # At the end of time all timers fire. A job that continues with new input has not reached it.
         epoch.ends = None if ends == MAX_TIMESTAMP else ends
-        epoch.next = first if following is None else made[following]
-    return made
+        epoch.next = first if following is None else created[following]
+    return created

@@ -119,16 +119,16 @@ class HandlerTimers:
         key_codec: KeyGroupCodec,
         keyed: Keyed,
         horizon: Timestamp,
-        in_line: Container[Hashable],
+        queued: Container[Hashable],
     ) -> None:
         """Restore the timers. Raises ``RestoreError``.
 
-        ``in_line`` are keys with restored handlers: their timers up to ``horizon`` are due, those of others upcoming.
+        ``queued`` are keys with restored handlers: their timers up to ``horizon`` are due, those of others upcoming.
         """
         self._horizon = horizon
         self._all.restore(key_codec, keyed)
         for at, key, _ in self._all.queues[TimeDomain.EVENT].entries():
-            if at <= horizon and key in in_line:
+            if at <= horizon and key in queued:
                 insort(self._due.setdefault(key, []), at)
             else:
                 self._upcoming[TimeDomain.EVENT].register(at, key, None)
