@@ -25,19 +25,18 @@ from aflow.machines.calls.limits import StepLimits
 from aflow.machines.calls.on_error import DeadLetter
 from aflow.machines.calls.queues import CallQueue, OrderedCalls, UnorderedCalls
 from aflow.machines.calls.scheduler import CallScheduler
-from aflow.machines.calls.settings import CallOrder, CallResults, CallSettings
-from aflow.machines.calls.step_functions import StepFunctions
+from aflow.machines.calls.settings import CallOrder, CallSettings
 from aflow.model.batch import Batch
 from aflow.model.elements import ACTIVE, IDLE, Active, Idle, Watermark
 from aflow.model.keys import UnsupportedKey, check_key
 from aflow.model.time import MIN_TIMESTAMP, Timestamp
 from aflow.operators.base import RAISED, Operator, OperatorContext, StateSize
 from aflow.operators.calls.emit import send_failure, send_results
+from aflow.operators.calls.functions import step_functions
 from aflow.operators.calls.handlers.keyed_handlers import KeyedHandlers
 from aflow.operators.calls.stored import StoredCalls
 from aflow.operators.calls.stored_fences import CapturedCalls, StoredFences, restored_queue
-from aflow.operators.first_call import FirstCall, refuse_coroutine
-from aflow.operators.handler_results import iterable
+from aflow.operators.first_call import FirstCall
 from aflow.state.snapshot import Captured, OperatorSnapshot
 
 #: The number of checked keys after which all are forgotten, so that memory stays bounded.
@@ -94,11 +93,14 @@ class AsyncOperator(Operator):
         settings = self.settings
         limited = settings.adaptive or settings.rate or settings.breaker
         self._stored = StoredCalls(context.name, settings.codec, settings.typed, self._is_keyed)
+        functions = step_functions(settings, context)
+        if self._handlers is not None:
+            functions = self._handlers.functions(functions)
         self.scheduler: CallScheduler = CallScheduler(
             settings,
             self._new_queue(),
             limits=StepLimits(settings, context.buckets) if limited else None,
-            functions=self._functions(),
+            functions=functions,
         )
         if self._handlers is not None:
             self._handlers.open(context, self.scheduler, self._stored)
@@ -117,17 +119,6 @@ class AsyncOperator(Operator):
         if self._handlers is not None:
             return self._handlers.queue
         return OrderedCalls() if self.settings.order is CallOrder.ORDERED else UnorderedCalls()
-
-    def _functions(self) -> StepFunctions:
-        many = self.settings.results is CallResults.MANY
-        functions = StepFunctions(
-            step=self.name,
-            raised=RAISED,
-            random=self.context.random,
-            convert=_listed if many else None,
-            fallback=_fallback_many if many else _fallback,
-        )
-        return functions if self._handlers is None else self._handlers.functions(functions)
 
     # ------------------------------------------------------------------------------------------- state
 
@@ -487,17 +478,3 @@ class AsyncOperator(Operator):
 
 def _with_resource(call: Callable[..., Any], resource: object, value: Any) -> Any:
     return call(value, resource)
-
-
-def _listed(result: Any) -> list[Any]:
-    return list(iterable(result))
-
-
-def _fallback(function: Callable[..., Any], call: Call, error: BaseException) -> Any:
-    result = function(call.value, error)
-    refuse_coroutine(result, "Fallback()")
-    return result
-
-
-def _fallback_many(function: Callable[..., Any], call: Call, error: BaseException) -> list[Any]:
-    return _listed(_fallback(function, call, error))
