@@ -89,7 +89,7 @@ class OperatorError(AflowError):
         )
         detail = f" on {', '.join(context)}" if context else ""
         return cls(
-            f"step {operator!r} failed{detail}{after}: {type(cause).__name__}: {cause}",
+            f"step {operator!r} failed{detail}{after}: {described(cause)}",
             operator=operator,
             record=record,
             key=key,
@@ -139,6 +139,17 @@ class InternalError(AflowError):
             f"{message}\nThis is a bug in aflow, not in your pipeline; please report it.{recent}"
         )
         self.events = tuple(events)
+
+
+def described(error: BaseException) -> str:
+    """Return the class and the text of an error; the class alone if it has no text."""
+    text = str(error)
+    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def message_of(error: BaseException) -> str:
+    """Return the text of an error of aflow, which needs no class; ``described`` for any other, and without text."""
+    return (str(error) if isinstance(error, AflowError) else "") or described(error)
 
 
 def shown(value: object) -> str:

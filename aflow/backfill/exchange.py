@@ -39,7 +39,7 @@ from typing import Any, Final
 import msgspec
 
 from aflow.backfill.fragments import Exit
-from aflow.errors import InternalError, OperatorError, shown
+from aflow.errors import InternalError, OperatorError, described, shown
 from aflow.model.batch import Batch
 from aflow.model.codecs import CodecError
 from aflow.model.codecs.record_kinds import FormCode, RecordForm, form_named, form_of
@@ -175,7 +175,7 @@ def _reason(record: object, cause: Exception) -> str:
     with suppress(Exception):
         found.dump(record)
     if found.unnamed is None:
-        return f"{cause}; make it plain values, a dataclass, a NamedTuple or a Struct"
+        return f"{described(cause)}; make it plain values, a dataclass, a NamedTuple or a Struct"
     module, name = found.unnamed.__module__, found.unnamed.__qualname__
     return (
         f"class {name} is not found by its name in module {module!r}, as one that is defined inside a function is "

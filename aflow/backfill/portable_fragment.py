@@ -14,7 +14,7 @@ from types import FunctionType, MethodType
 from typing import Any, Final, TypeAlias, cast
 
 from aflow.backfill.fragments import Exit, Fragment
-from aflow.errors import FlowDefinitionError
+from aflow.errors import FlowDefinitionError, described
 from aflow.graph.nodes import Edge, Node
 
 #: Returns the pickle of an object, functions of the main program included: ``cloudpickle.dumps``.
@@ -53,7 +53,7 @@ def check_picklable(fragment: Fragment, dumps: Dumps) -> bytes:
             _check_node(replace(node, inputs=()), dumps)
         raise FlowDefinitionError(
             f"the steps downstream of {fragment.head.name!r} cannot be sent to executors together, though each can be: "
-            f"{type(exc).__name__}: {exc}"
+            f"{described(exc)}"
         ) from exc
 
 
@@ -87,7 +87,7 @@ def _check_node(node: Node, dumps: Dumps) -> None:
     steps, cause = _trace(node, cause, dumps)
     where = f" ({' → '.join(steps)})" if steps else ""
     raise FlowDefinitionError(
-        f"step {node.name!r} cannot be sent to executors: {cause}{where}; {_cure(node, dumps)}"
+        f"step {node.name!r} cannot be sent to executors: {described(cause)}{where}; {_cure(node, dumps)}"
     ) from cause
 
 

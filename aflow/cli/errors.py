@@ -13,7 +13,7 @@ import click
 
 import aflow
 import aflow_connectors
-from aflow.errors import AflowError, InternalError
+from aflow.errors import InternalError, message_of
 
 DONE: Final = 0
 FAILED: Final = 1
@@ -87,14 +87,11 @@ def full_traceback(error: BaseException) -> str:
 
 
 def _summary(error: BaseException) -> str:
-    if isinstance(error, AflowError):
-        return str(error) or type(error).__name__
     if isinstance(error, SyntaxError):
         place = f"{_shown_path(error.filename or '?')}:{error.lineno}"
         text = f"\n    {error.text.strip()}" if error.text else ""
         return f"{type(error).__name__} at {place}: {error.msg}{text}"
-    text = str(error)
-    return f"{type(error).__name__}: {text}" if text else type(error).__name__
+    return message_of(error)
 
 
 def _frames(error: BaseException) -> list[str]:

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias
 from aflow.api.flow import Flow
 from aflow.cli.errors import DONE, INTERRUPTED
 from aflow.cli.options import RecoverySettings
+from aflow.errors import message_of
 from aflow.runtime.checkpoints.statistics import CheckpointInfo, Outcome
 from aflow.runtime.failures import first_cause
 from aflow.runtime.job import Job
@@ -116,7 +117,7 @@ def event_text(event: JobEvent) -> str | None:
             where = f" in {path}" if path else ""
             return "\n".join([*lines, f"continuing from checkpoint {checkpoint}{where}"])
         case JobRestarted(cause=cause, delay_ms=delay):
-            return f"failed, restarting in {delay / 1000:g} s: {cause}"
+            return f"failed, restarting in {delay / 1000:g} s: {message_of(cause)}"
         case CheckpointInfo(outcome=Outcome.FAILED):
             return f"{event.kind.value} {event.id} failed: {event.reason}"
         case _:

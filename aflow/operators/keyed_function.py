@@ -7,7 +7,7 @@ from contextlib import ExitStack
 from itertools import repeat
 from typing import Any, Final, Generic, TypeVar
 
-from aflow.errors import OperatorError, readable, shown
+from aflow.errors import OperatorError, described, readable, shown
 from aflow.model.batch import Batch
 from aflow.model.keys import CheckedKeys
 from aflow.model.time import TimeDomain, Timestamp
@@ -202,7 +202,7 @@ class KeyedFunctionOperator(ProcessFunctionOperator[F]):
     ) -> OperatorError:
         return OperatorError(
             f"step {self.name!r} failed in the {domain.value} timer at {at} ({readable(at)}) of key {shown(key)}: "
-            f"{type(cause).__name__}: {cause}",
+            f"{described(cause)}",
             operator=self.name,
             key=key,
             timestamp=at,

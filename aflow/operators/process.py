@@ -9,7 +9,7 @@ from inspect import isasyncgenfunction, iscoroutinefunction
 from itertools import repeat
 from typing import Any, ClassVar, Generic, TypeVar
 
-from aflow.errors import FlowDefinitionError, OperatorError, shown
+from aflow.errors import FlowDefinitionError, OperatorError, described, shown
 from aflow.model.batch import Batch
 from aflow.model.time import Timestamp
 from aflow.operators.base import RAISED, Operator, OperatorContext
@@ -106,7 +106,7 @@ class ProcessFunctionOperator(Operator, Generic[F]):
 
     def _failed(self, where: str, cause: BaseException) -> OperatorError:
         return OperatorError(
-            f"step {self.name!r} failed in {type(self._function).__name__}.{where}: {type(cause).__name__}: {cause}",
+            f"step {self.name!r} failed in {type(self._function).__name__}.{where}: {described(cause)}",
             operator=self.name,
         )
 

@@ -17,7 +17,7 @@ from itertools import islice
 from typing import Any, Final, TypeAlias
 
 from aflow.connect import Committable, Writer
-from aflow.errors import AflowError, SinkError
+from aflow.errors import AflowError, SinkError, described
 from aflow.model.batch import Batch
 from aflow.operators.base import Operator
 
@@ -163,7 +163,7 @@ class SinkOperator(Operator):
             what = f"prepare checkpoint {self._doing.checkpoint}"
         elif isinstance(self._doing, _Commit):
             what = f"commit checkpoint {self._doing.checkpoint}"
-        return SinkError(f"sink {self.name!r} could not {what}: {type(cause).__name__}: {cause}")
+        return SinkError(f"sink {self.name!r} could not {what}: {described(cause)}")
 
     def _continue(self) -> None:
         while self.writing is None and self._waiting:

@@ -7,7 +7,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Iter
 from contextlib import asynccontextmanager, contextmanager
 from typing import cast
 
-from aflow.errors import AflowError
+from aflow.errors import AflowError, described
 
 
 def first_cause(error: BaseException) -> BaseException:
@@ -19,7 +19,7 @@ def first_cause(error: BaseException) -> BaseException:
     chosen = next((leaf for leaf in leaves if isinstance(leaf, AflowError)), leaves[0])
     others = [leaf for leaf in leaves if leaf is not chosen]
     if others:
-        kinds = ", ".join(_short(leaf) for leaf in others[:3])
+        kinds = ", ".join(described(leaf) for leaf in others[:3])
         chosen.add_note(f"{len(others)} more failed while the job was being stopped: {kinds}")
     return chosen
 
@@ -85,7 +85,7 @@ def _add_notes(error: BaseException, failures: Iterable[BaseException]) -> None:
     for failure in failures:
         if isinstance(failure, asyncio.CancelledError):
             continue  # the end of the task, which is under way
-        first_cause(error).add_note(f"closing failed as well: {_short(failure)}")
+        first_cause(error).add_note(f"closing failed as well: {described(failure)}")
 
 
 def _raise_first(failures: list[BaseException]) -> None:
@@ -93,10 +93,6 @@ def _raise_first(failures: list[BaseException]) -> None:
     failures.sort(key=lambda failure: isinstance(failure, Exception))
     if failures:
         raise failures[0]
-
-
-def _short(error: BaseException) -> str:
-    return f"{type(error).__name__}: {error}"
 
 
 def _leaves(error: BaseException) -> list[BaseException]:

@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from aflow.connect import BadRecord, Chunk, Reader, Source, Split
-from aflow.errors import SourceError
+from aflow.errors import SourceError, described, message_of
 from aflow.machines.batch_size import BatchSize
 from aflow.runtime.cancellation import JobTaskGroup, end_if_asked, user_code
 from aflow.runtime.failures import closing_async
@@ -217,7 +217,7 @@ class Fetcher:
         except SourceError as exc:
             if type(exc) is not SourceError:
                 raise  # the connector's own exception class is kept
-            raise SourceError(f"source {self.name!r}: {exc}") from exc
+            raise SourceError(f"source {self.name!r}: {message_of(exc)}") from exc
 
     async def _read_all(self, split: Split, place: SplitPosition) -> bool:
         """Read ``split`` from ``place`` on. Return False if it was stopped before its end."""
@@ -271,9 +271,7 @@ class Fetcher:
                 await self._loop_budget.hand_over()
 
     def _failed(self, exc: BaseException, split: Split) -> SourceError:
-        return SourceError(
-            f"source {self.name!r} failed in split {split.id!r}: {type(exc).__name__}: {exc}"
-        )
+        return SourceError(f"source {self.name!r} failed in split {split.id!r}: {described(exc)}")
 
     def _put_chunk(self, split: str, chunk: Chunk[Any]) -> None:
         if chunk.timestamps is not None and len(chunk.timestamps) != len(chunk.values):

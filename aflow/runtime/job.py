@@ -21,6 +21,7 @@ from aflow.errors import (
     FlowDefinitionError,
     JobStopped,
     RestoreError,
+    message_of,
 )
 from aflow.graph.plan import Plan
 from aflow.machines.restart import GiveUp, Restart
@@ -351,7 +352,10 @@ class Job:
         self._restarts.append(restarting)
         del self._restarts[:-_HISTORY]
         _log.warning(
-            "job %r failed and is restarted in %d ms: %s", self.name, decision.delay, cause
+            "job %r failed and is restarted in %d ms: %s",
+            self.name,
+            decision.delay,
+            message_of(cause),
         )
         self._emit_event(restarting)
         self._attempt.closing = False  # everything is closed, and the wait can be cancelled

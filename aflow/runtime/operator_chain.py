@@ -10,7 +10,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from aflow.connect import Writer
-from aflow.errors import AflowError, InternalError, OperatorError
+from aflow.errors import AflowError, InternalError, OperatorError, described
 from aflow.graph.nodes import Kind, Node
 from aflow.graph.plan import Plan, TaskPlan
 from aflow.machines.calls.rate import SharedBuckets
@@ -267,6 +267,4 @@ def _downstream_capacity(
 
 
 def _not_opened(name: str, cause: BaseException) -> OperatorError:
-    return OperatorError(
-        f"step {name!r} could not be opened: {type(cause).__name__}: {cause}", operator=name
-    )
+    return OperatorError(f"step {name!r} could not be opened: {described(cause)}", operator=name)

@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from aflow.connect import Writer, WriterContext
-from aflow.errors import SinkError
+from aflow.errors import SinkError, described
 from aflow.graph.plan import Plan
 from aflow.runtime.cancellation import user_code
 from aflow.runtime.checkpoints.restoration import Restoration
@@ -53,14 +53,12 @@ async def _close_writer(name: str, writer: Writer[Any]) -> None:
 
 
 def _sink_not_opened(name: str, cause: BaseException) -> SinkError:
-    return SinkError(f"sink {name!r} could not be opened: {type(cause).__name__}: {cause}")
+    return SinkError(f"sink {name!r} could not be opened: {described(cause)}")
 
 
 def _sink_not_closed(name: str, cause: BaseException) -> SinkError:
-    return SinkError(f"sink {name!r} could not be closed: {type(cause).__name__}: {cause}")
+    return SinkError(f"sink {name!r} could not be closed: {described(cause)}")
 
 
 def _sink_not_recovered(name: str, cause: BaseException) -> SinkError:
-    return SinkError(
-        f"sink {name!r} could not recover from the checkpoint: {type(cause).__name__}: {cause}"
-    )
+    return SinkError(f"sink {name!r} could not recover from the checkpoint: {described(cause)}")

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from aflow.connect import Position, Source, Split
-from aflow.errors import SourceError
+from aflow.errors import SourceError, described
 from aflow.runtime.cancellation import user_code
 
 
@@ -151,6 +151,4 @@ class SplitQueue:
         return splits
 
     def _failed(self, cause: BaseException) -> SourceError:
-        return SourceError(
-            f"source {self._name!r} could not list its splits: {type(cause).__name__}: {cause}"
-        )
+        return SourceError(f"source {self._name!r} could not list its splits: {described(cause)}")

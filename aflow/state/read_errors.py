@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import contextmanager
 
-from aflow.errors import AflowError, RestoreError
+from aflow.errors import AflowError, RestoreError, described
 
 
 @contextmanager
@@ -21,6 +21,6 @@ def wrap_read_errors(what: str) -> Generator[None]:
         raise
     except Exception as exc:
         raise RestoreError(
-            f"{what} cannot be read: {type(exc).__name__}: {exc}. Its checksums are valid, so another version of aflow "
+            f"{what} cannot be read: {described(exc)}. Its checksums are valid, so another version of aflow "
             f"has written it, or it was modified: restore from another checkpoint or savepoint"
         ) from exc

@@ -10,7 +10,7 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, TypeAlias, TypeVar
 
-from aflow.errors import AflowError, CheckpointError, shown
+from aflow.errors import AflowError, CheckpointError, described, shown
 from aflow.model.elements import CheckpointKind
 from aflow.runtime.checkpoints.directory.reader import read_checkpoint
 from aflow.runtime.checkpoints.storage import CheckpointStorage, Restored
@@ -329,7 +329,7 @@ class _StorageCheck:
         try:
             return await in_time(work, self._patience, f"{self.name}: {what}")
         except AflowError as exc:
-            raise self._broken(f"{what} raises {type(exc).__name__}: {exc}") from exc
+            raise self._broken(f"{what} raises {described(exc)}") from exc
 
 
 def _complete(rows: Mapping[int, Mapping[str, str]], *parts: str) -> OperatorSnapshot:

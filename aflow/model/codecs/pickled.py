@@ -5,7 +5,7 @@ from __future__ import annotations
 import pickle
 from typing import Final, Generic, TypeVar, cast
 
-from aflow.errors import shown
+from aflow.errors import described, shown
 from aflow.model.codecs.base import Codec, CodecError
 
 T = TypeVar("T")
@@ -31,14 +31,14 @@ class Pickled(Generic[T]):
         try:
             return pickle.dumps(value, protocol=_PROTOCOL)
         except Exception as exc:  # __reduce__ and __getstate__ are the user's: they raise anything
-            raise CodecError(f"{shown(value)} cannot be pickled: {exc}") from exc
+            raise CodecError(f"{shown(value)} cannot be pickled: {described(exc)}") from exc
 
     def decode(self, data: bytes) -> T:
         try:
             return cast("T", pickle.loads(data))  # the argument of encode
         except Exception as exc:  # so do __setstate__ and constructors
             raise CodecError(
-                f"{len(data)} bytes cannot be unpickled: {type(exc).__name__}: {exc}; "
+                f"{len(data)} bytes cannot be unpickled: {described(exc)}; "
                 f"was a class or module renamed, or were they written by another codec?"
             ) from exc
 

@@ -11,6 +11,7 @@ from aflow.errors import (
     InternalError,
     OperatorError,
     RestoreError,
+    described,
     readable,
     shown,
 )
@@ -117,7 +118,7 @@ class JoinOperator(TwoInputOperator):
         """Describe ``cause``, raised by the function for two records, one of which has timestamp ``at``."""
         return OperatorError(
             f"step {self.name!r} failed to join left record {shown(left)} with right record {shown(right)}, "
-            f"key {shown(key)}, timestamp {at} ({readable(at)}): {type(cause).__name__}: {cause}",
+            f"key {shown(key)}, timestamp {at} ({readable(at)}): {described(cause)}",
             operator=self.name,
             record=(left, right),
             key=key,

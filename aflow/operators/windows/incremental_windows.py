@@ -12,7 +12,14 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final, TypeAlias, cast
 
-from aflow.errors import CheckpointError, InternalError, OperatorError, RestoreError, shown
+from aflow.errors import (
+    CheckpointError,
+    InternalError,
+    OperatorError,
+    RestoreError,
+    described,
+    shown,
+)
 from aflow.model.batch import Batch, in_batches
 from aflow.model.codecs import PLAIN, CodecError
 from aflow.model.keys import check_key
@@ -132,7 +139,7 @@ class IncrementalWindows(Operator):
         """Describe ``cause``, raised by a user function for the accumulator of ``key`` in ``window``."""
         return OperatorError(
             f"step {self.name!r} failed on the contents of key {shown(key)} in the {window_text(window)}: "
-            f"{type(cause).__name__}: {cause}",
+            f"{described(cause)}",
             operator=self.name,
             key=key,
         )

@@ -21,7 +21,7 @@ from itertools import repeat
 from operator import length_hint
 from typing import Any
 
-from aflow.errors import InternalError, OperatorError, readable, shown
+from aflow.errors import InternalError, OperatorError, described, readable, shown
 from aflow.machines.windows.assigners import GlobalWindows
 from aflow.machines.windows.trigger import TriggerResult
 from aflow.model.batch import BATCH_RECORDS, Batch, in_batches
@@ -383,7 +383,7 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
     ) -> OperatorError:
         return OperatorError(
             f"step {self.name!r} failed in the {timer} at {at} ({readable(at)}) of key {shown(one.key)} in the "
-            f"{window_text(one.window)}: {type(cause).__name__}: {cause}",
+            f"{window_text(one.window)}: {described(cause)}",
             operator=self.name,
             key=one.key,
             timestamp=at,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from aflow.connect import Position
-from aflow.errors import FlowDefinitionError, RestoreError, SourceError, shown
+from aflow.errors import FlowDefinitionError, RestoreError, SourceError, described, shown
 
 
 def count_in(position: Position | None, source: str) -> int:
@@ -22,9 +22,7 @@ def count_in(position: Position | None, source: str) -> int:
 
 def read_failed(source: str, position: int, cause: BaseException) -> SourceError:
     """Describe ``cause``, raised by the user's iterable when it was asked for record ``position`` (from 0)."""
-    return SourceError(
-        f"{source} failed at record {position}, counted from 0: {type(cause).__name__}: {cause}"
-    )
+    return SourceError(f"{source} failed at record {position}, counted from 0: {described(cause)}")
 
 
 def check_capacity(capacity: int, end: str) -> int:

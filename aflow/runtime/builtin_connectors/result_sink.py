@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Final, Generic, TypeVar
 
 from aflow.connect import Sink, Writer, WriterContext
-from aflow.errors import JobStopped, SinkError
+from aflow.errors import JobStopped, SinkError, described
 from aflow.model.batch import Batch
 from aflow.runtime.builtin_connectors.record_count import check_capacity
 
@@ -196,7 +196,7 @@ class _Outbox(Generic[T]):
             case CancelledError():
                 reason = ": the job was cancelled"
             case cause:
-                reason = f": {type(cause).__name__}: {cause}"
+                reason = f": {described(cause)}"
         return JobStopped(
             f"the job ended before its results were complete; those up to here are valid{reason}"
         )

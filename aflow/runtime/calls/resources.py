@@ -13,7 +13,7 @@ from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
 from typing import Any, Final
 
-from aflow.errors import OperatorError, shown
+from aflow.errors import OperatorError, described, shown
 from aflow.graph.plan import Plan
 from aflow.model.resource import Resource
 from aflow.runtime.calls.reports import Reports
@@ -99,7 +99,7 @@ class Keeper:
 
     def _failed(self, cause: BaseException) -> OperatorError:
         cause = first_cause(cause)
-        why = f"{type(cause).__name__}: {cause}"
+        why = described(cause)
         if not self._opened.done():
             return self._error(f"could not open its resource {self._resource.label!r}: {why}")
         if not self._over.is_set():

@@ -23,7 +23,7 @@ from functools import partial
 from inspect import isawaitable
 from typing import Any, Final, Protocol, cast
 
-from aflow.errors import AflowError, InternalError, MailboxClosed, OperatorError, shown
+from aflow.errors import AflowError, InternalError, MailboxClosed, OperatorError, described, shown
 from aflow.machines.calls.call import Call
 from aflow.machines.calls.failures import not_awaited
 from aflow.operators.calls.operator import AsyncOperator
@@ -204,15 +204,13 @@ class CallSlots:
 
     def _described(self, error: BaseException) -> BaseException:
         if isinstance(error, SystemExit):
-            described: Exception = OperatorError.of(self.step, error)
+            failure: Exception = OperatorError.of(self.step, error)
         elif isinstance(error, Exception):
-            described = InternalError(
-                f"a slot of step {self.step!r} failed: {type(error).__name__}: {error}"
-            )
+            failure = InternalError(f"a slot of step {self.step!r} failed: {described(error)}")
         else:
             return error
-        described.__cause__ = error
-        return described
+        failure.__cause__ = error
+        return failure
 
     async def _make_calls(self, slot: Slot) -> None:
         """Make one call after the other, until one changes the context variables."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
-from aflow.errors import CheckpointError, JobStopped, MailboxClosed
+from aflow.errors import CheckpointError, JobStopped, MailboxClosed, message_of
 from aflow.graph.plan import Plan
 from aflow.machines.checkpoints import events
 from aflow.machines.checkpoints.coordinator import Coordinator
@@ -25,7 +25,7 @@ from aflow.model.elements import Barrier, CheckpointKind
 from aflow.model.time import Timestamp, to_millis
 from aflow.runtime.checkpoints.settings import Checkpointing, Unaligned
 from aflow.runtime.checkpoints.statistics import CheckpointInfo, Outcome, SubtaskCheckpoint
-from aflow.runtime.checkpoints.storage import CheckpointStorage, complaint
+from aflow.runtime.checkpoints.storage import CheckpointStorage
 from aflow.runtime.clock import RuntimeClock
 from aflow.runtime.loop_budget import WorkerActivity
 from aflow.runtime.task import StreamTask
@@ -119,6 +119,8 @@ class CheckpointCoordinator:
         self._over: str | None = None
         #: True once the tasks have ended: pending checkpoints are no failures then.
         self._closing = False
+        #: True once more checkpoints have failed than is tolerable: the job fails, and none is taken any more.
+        self.failing = False
 
     # -------------------------------------------------------------------------------------------- life cycle
 
@@ -237,6 +239,7 @@ class CheckpointCoordinator:
             case events.Refuse(request, reason):
                 self._refuse(request, reason)
             case events.FailJob(reason):
+                self.failing = True
                 self.spawn(_raise(CheckpointError(reason)), "too many failed checkpoints")
             case events.SetAlarm(at):
                 self._timer.set(at)
@@ -289,7 +292,7 @@ class CheckpointCoordinator:
             if collected.path is not None:
                 await self.storage.export(manifest, collected.path)
         except Exception as exc:
-            self._feed(events.NotStored(checkpoint, complaint(exc)))
+            self._feed(events.NotStored(checkpoint, message_of(exc)))
         else:
             self._feed(events.Stored(checkpoint))
 
@@ -323,7 +326,7 @@ class CheckpointCoordinator:
         try:
             await self.storage.discard(checkpoint)
         except Exception as exc:
-            _log.warning("checkpoint %d could not be removed: %s", checkpoint, complaint(exc))
+            _log.warning("checkpoint %d could not be removed: %s", checkpoint, message_of(exc))
         self._removals_changed(-1)
 
     def _removals_changed(self, by: int) -> None:
@@ -399,7 +402,7 @@ class CheckpointCoordinator:
             }
             await self.storage.sweep(live)
         except Exception as exc:
-            _log.warning("parts that no checkpoint needs could not be removed: %s", complaint(exc))
+            _log.warning("parts that no checkpoint needs could not be removed: %s", message_of(exc))
         finally:
             self._no_sweep.set()
 
@@ -411,7 +414,7 @@ class CheckpointCoordinator:
                 checkpoint, task.id.step, task.id.subtask, step, former
             )
         except Exception as exc:
-            _log.warning("the parts of step %r could not be compacted: %s", step, complaint(exc))
+            _log.warning("the parts of step %r could not be compacted: %s", step, message_of(exc))
             return
         task.chains.compacted(step, former, file)
 

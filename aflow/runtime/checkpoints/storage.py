@@ -10,14 +10,8 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from aflow.errors import AflowError
 from aflow.state.manifest import FileRef, Link, Manifest
 from aflow.state.snapshot import OperatorSnapshot
-
-
-def complaint(error: Exception) -> str:
-    """Return the message for an error of a storage, with the class if it is not one of aflow's."""
-    return str(error) if isinstance(error, AflowError) else f"{type(error).__name__}: {error}"
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from typing import Any, Final, Protocol
 
 import anyio.to_thread
 
-from aflow.errors import CheckpointError
+from aflow.errors import CheckpointError, message_of
 from aflow.machines.barriers.events import AbortReason
 from aflow.machines.mail_order import Lane
 from aflow.model.batch import Batch
@@ -35,7 +35,7 @@ from aflow.runtime.checkpoints.inflight import ElementOrigin, InFlightCodec, rec
 from aflow.runtime.checkpoints.sections import committables, source_progress
 from aflow.runtime.checkpoints.statistics import SubtaskCheckpoint
 from aflow.runtime.checkpoints.storable_check import Progressing
-from aflow.runtime.checkpoints.storage import CheckpointStorage, complaint
+from aflow.runtime.checkpoints.storage import CheckpointStorage
 from aflow.runtime.clock import RuntimeClock
 from aflow.runtime.edges import OutEdge
 from aflow.runtime.loop_budget import WorkerActivity
@@ -312,7 +312,7 @@ class SubtaskCheckpointer:
             )
         except Exception as exc:
             self._record_loss(capture)
-            self._decline(checkpoint, complaint(exc))
+            self._decline(checkpoint, message_of(exc))
             return None
         self.chains.stored(file, snapshots)
         chains = self.chains.now(snapshots)

@@ -18,7 +18,7 @@ from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, Final
 
-from aflow.errors import FlowDefinitionError, OperatorError, readable, shown
+from aflow.errors import FlowDefinitionError, OperatorError, described, readable, shown
 from aflow.machines.calls.call import Call
 from aflow.machines.calls.failures import call_failed
 from aflow.machines.calls.scheduler import CallScheduler
@@ -121,7 +121,7 @@ class KeyedHandlers:
     def _failed_in(self, where: str, cause: BaseException) -> OperatorError:
         step = self._context.name
         return OperatorError(
-            f"step {step!r} failed in {type(self._function).__name__}.{where}: {type(cause).__name__}: {cause}",
+            f"step {step!r} failed in {type(self._function).__name__}.{where}: {described(cause)}",
             operator=step,
         )
 
@@ -353,7 +353,7 @@ def _failure(step: str, call: Call, error: BaseException) -> Exception:
     timer = call.timer
     return OperatorError(
         f"step {step!r} failed in the {timer.domain.value} timer at {timer.at} ({readable(timer.at)}) of key "
-        f"{shown(timer.key)}: {type(error).__name__}: {error}",
+        f"{shown(timer.key)}: {described(error)}",
         operator=step,
         key=timer.key,
         timestamp=timer.at,

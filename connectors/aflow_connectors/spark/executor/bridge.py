@@ -19,7 +19,7 @@ from collections.abc import Callable, Coroutine, Generator, Iterator
 from enum import Enum
 from typing import Any, Final, Generic, TypeVar, cast
 
-from aflow.errors import ConnectorError, FlowDefinitionError, shown
+from aflow.errors import ConnectorError, FlowDefinitionError, described, shown
 from aflow_connectors.spark.executor.event_loop import GRACE, LoopJob, WorkerLoop, worker_loop
 
 B = TypeVar("B")
@@ -272,7 +272,7 @@ def _first_leaf(error: BaseException) -> BaseException:
     """Return the first error, with a note on the number of others."""
     leaves = list(_leaves(error))
     if len(leaves) > 1:
-        others = ", ".join(f"{type(leaf).__name__}: {leaf}" for leaf in leaves[1:4])
+        others = ", ".join(described(leaf) for leaf in leaves[1:4])
         more = f", and {len(leaves) - 4} more" if len(leaves) > 4 else ""
         leaves[0].add_note(f"and {len(leaves) - 1} more failed with it: {others}{more}")
     return leaves[0]

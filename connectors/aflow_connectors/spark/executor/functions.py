@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar, cast
 
 import aflow_connectors
 from aflow.connect import ConnectorError
-from aflow.errors import AflowError
+from aflow.errors import AflowError, described
 from aflow.model.distribution import with_extras
 from aflow_connectors.spark.calls import CAUSED_BY
 
@@ -98,7 +98,7 @@ def run_pickled(
     # Unpickling runs user code.
     except Exception as exc:
         raise ConnectorError(
-            f"{what} was sent to an executor and cannot be unpickled there: {type(exc).__name__}: {exc}; what it "
+            f"{what} was sent to an executor and cannot be unpickled there: {described(exc)}; what it "
             f"imports has to be there as well: session.addArtifacts(…, pyfile=True), spark.submit.pyFiles, or the image"
         ) from exc
     _collect_less()

@@ -1,0 +1,63 @@
+"""The texts of errors in the messages of others."""
+
+from __future__ import annotations
+
+import ast
+
+import pytest
+
+import aflow as af
+from aflow.errors import CheckpointError, described, message_of
+from aflow.testing import CollectSink, run_flow
+from tests.architecture.rooms import PROJECT
+
+
+@pytest.mark.parametrize(
+    ("error", "text", "message"),
+    [
+        (ValueError("too large"), "ValueError: too large", "ValueError: too large"),
+        (ValueError(), "ValueError", "ValueError"),
+        (CheckpointError("expired"), "CheckpointError: expired", "expired"),
+        (CheckpointError(), "CheckpointError", "CheckpointError"),
+    ],
+)
+def test_an_error_is_described_by_its_class_and_its_text_if_it_has_one(
+    error: Exception, text: str, message: str
+) -> None:
+    assert described(error) == text
+    assert message_of(error) == message
+
+
+def test_the_message_about_an_error_without_text_ends_with_its_class() -> None:
+    def refuse(value: int) -> int:
+        raise TimeoutError
+
+    flow = af.Flow("refusing")
+    flow.source([1], name="in").map(refuse, name="refuse").to(CollectSink[int]())
+
+    with pytest.raises(af.OperatorError, match=r"failed on record 1.*: TimeoutError$"):
+        run_flow(flow)
+
+
+@pytest.mark.parametrize("room", ["aflow", "connectors/aflow_connectors"])
+def test_no_message_formats_the_class_and_the_text_of_an_error_by_itself(room: str) -> None:
+    found = [
+        f"{path}:{text.lineno}"
+        for path in sorted((PROJECT / room).rglob("*.py"))
+        for text in ast.walk(ast.parse(path.read_text()))
+        if isinstance(text, ast.JoinedStr) and _names_class_and_text(text)
+    ]
+
+    assert found == []
+
+
+def _names_class_and_text(text: ast.JoinedStr) -> bool:
+    """Return True if ``text`` contains ``{type(x).__name__}: {x}`` for some ``x``."""
+    return any(
+        isinstance(between, ast.Constant)
+        and between.value == ": "
+        and isinstance(value, ast.FormattedValue)
+        and isinstance(name, ast.FormattedValue)
+        and ast.unparse(name.value) == f"type({ast.unparse(value.value)}).__name__"
+        for name, between, value in zip(text.values, text.values[1:], text.values[2:], strict=False)
+    )
