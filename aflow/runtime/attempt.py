@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from functools import partial
+from itertools import count
 from typing import Final
 
 from aflow.errors import CheckpointError, InternalError
@@ -33,7 +34,8 @@ from aflow.runtime.options import Options
 from aflow.runtime.sink_writers import open_writers, recover_sinks
 from aflow.runtime.task import StreamTask
 
-#: Attempts to take the last checkpoint, which commits the output of the sinks, before the job fails.
+#: Attempts to take the last checkpoint, which commits the output of the sinks, before the job fails; fewer if
+#: ``tolerable_failures`` is exceeded.
 _FINAL_TRIES: Final = 3
 
 
@@ -188,15 +190,15 @@ class JobAttempt:
 
     async def _take_last_checkpoint(self, coordinator: CheckpointCoordinator) -> None:
         """Take the checkpoint that commits everything processed, and let the tasks end."""
-        for left in reversed(range(_FINAL_TRIES)):
+        for tries in count(1):
             try:
                 await coordinator.request(CheckpointKind.FINAL, self.last_savepoint)
                 break
             except CheckpointError as exc:
-                if not left:
+                if tries == _FINAL_TRIES or coordinator.failing:
+                    times = f" {tries} times" if tries > 1 else ""
                     raise CheckpointError(
-                        f"everything is processed, but the last checkpoint, which commits it, failed "
-                        f"{_FINAL_TRIES} times: {exc}"
+                        f"everything is processed, but the last checkpoint, which commits it, failed{times}: {exc}"
                     ) from exc
         self._mail_all(lambda task: task.finish)
 

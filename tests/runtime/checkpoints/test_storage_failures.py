@@ -205,6 +205,27 @@ def test_a_last_checkpoint_that_cannot_be_stored_fails_the_job_and_the_next_run_
     assert sink.values == sums(4)
 
 
+@pytest.mark.parametrize(("tolerable", "tries"), [(0, "failed"), (1, "failed 2 times")])
+def test_a_last_checkpoint_is_tried_as_often_as_tolerable_failures_allow(
+    tmp_path: Path, tolerable: int, tries: str
+) -> None:
+    files = FailingFiles(fails=writing("", numbers=range(1, 9)))
+    host = Host()
+
+    with pytest.raises(CheckpointError, match=f"which commits it, {tries}: .*No space left"):
+        run_flow(
+            summing(ScriptedSource(*numbers(4)), LedgerSink[int]()),
+            checkpointing=af.Checkpointing(
+                every=None,
+                storage=DirectoryStorage(tmp_path, files=files),
+                tolerable_failures=tolerable,
+            ),
+            on_event=host.events.append,
+        )
+
+    assert len(host.checkpoints) == 1 + tolerable
+
+
 def test_a_last_checkpoint_that_is_stored_at_the_third_try_is_good(tmp_path: Path) -> None:
     files = FailingFiles(fails=writing("", numbers=[1, 2]))
     sink = LedgerSink[int]()
