@@ -59,5 +59,5 @@ def no_thread_is_left_behind() -> Iterator[None]:
     yield
 
     for thread in set(threading.enumerate()) - before:
-        thread.join(timeout=1)
+        thread.join(timeout=10)
         assert not thread.is_alive(), f"the test left {thread!r} running"
