@@ -22,7 +22,7 @@ from typing import Any, Final, Protocol, TypeAlias
 from aflow.errors import OperatorError
 from aflow.model.batch import Batch
 from aflow.model.time import Timestamp
-from aflow.operators.base import RAISED, Operator
+from aflow.operators.base import RAISED, Operator, Output
 from aflow.operators.filter import FilterOperator
 from aflow.operators.first_call import FirstCall
 from aflow.operators.map import MapOperator
@@ -47,9 +47,15 @@ class Counters(Protocol):
 
 
 class FusedOperator(Operator):
-    """Runs ``steps`` as one. ``counters`` are theirs; the runtime counts the first input and the last output."""
+    """Runs ``steps`` as one. ``counters`` are theirs; the runtime counts the first input and the last output.
 
-    def __init__(self, steps: Sequence[Fusible], counters: Sequence[Counters]) -> None:
+    The steps are opened; the fused operator needs no context of its own.
+    """
+
+    def __init__(
+        self, steps: Sequence[Fusible], counters: Sequence[Counters], output: Output
+    ) -> None:
+        """``output`` is that of the last step."""
         self._steps = steps
         self._counters = counters
         self._functions = self._current_functions()
@@ -57,8 +63,12 @@ class FusedOperator(Operator):
         #: The index of the filter, or the number of steps without one.
         self._filter_at = self._shape.find("f") if "f" in self._shape else len(steps)
         self._comprehension = comprehension(self._shape)
-        self.context = steps[0].context
-        self.output = steps[-1].output
+        self.output = output
+
+    @property
+    def name(self) -> str:
+        """The name of the first step."""
+        return self._steps[0].name
 
     def process(self, batch: Batch[Any]) -> None:
         has_columns = batch.timestamps is not None or batch.keys is not None

@@ -50,8 +50,10 @@ class SinkOperator(Operator):
     its own and then posts ``written`` with its result, which continues with the queue.
     """
 
-    def __init__(self, writer: Writer[Any]) -> None:
+    def __init__(self, writer: Writer[Any], on_writing: Callable[[], None]) -> None:
+        """``on_writing`` is called when ``writing`` was set."""
         self.writer = writer
+        self._on_writing = on_writing
         #: The awaitable of the writer; None while it is free, and then the queue is empty.
         self.writing: Awaitable[Committable | None] | None = None
         #: The purpose of ``writing``; None for a batch.
@@ -62,8 +64,6 @@ class SinkOperator(Operator):
         self._pending: dict[int, Committable] = {}
         #: Called when all restored batches are written; None if they are.
         self._caught_up: Callable[[], None] | None = None
-        #: Called when ``writing`` was set; provided by the runtime.
-        self.on_writing: Callable[[], None] = _noop
 
     @property
     def full(self) -> bool:
@@ -188,7 +188,7 @@ class SinkOperator(Operator):
             # Synchronous, so a CancelledError was raised by the writer, and is no cancellation.
             raise self.failed(exc) from exc
         if self.writing is not None:
-            self.on_writing()
+            self._on_writing()
 
     def _begin(self, method: Callable[[Any], Awaitable[Committable | None]], about: object) -> None:
         try:
@@ -197,7 +197,7 @@ class SinkOperator(Operator):
             raise
         except (Exception, CancelledError, SystemExit) as exc:
             raise self.failed(exc) from exc
-        self.on_writing()
+        self._on_writing()
 
     def _after_marks(self) -> int:
         """Return the index after the last queued mark or commit: batches from there on belong to no checkpoint."""
@@ -210,7 +210,3 @@ class SinkOperator(Operator):
 
 def _is_mark(one: object, checkpoint: int) -> bool:
     return isinstance(one, _Preparation) and one.checkpoint == checkpoint
-
-
-def _noop() -> None:
-    """Do nothing."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from aflow.graph.nodes import Custom, Forward, Node
+from aflow.graph.nodes import Custom, Edge, Forward, Node
 from aflow.graph.plan import Channels, Plan, TaskPlan
 from aflow.model.batch import Batch
 from aflow.runtime.channel import Channel
@@ -12,7 +12,6 @@ from aflow.runtime.checkpoints.inflight import ElementOrigin
 from aflow.runtime.checkpoints.restoration import Restoration
 from aflow.runtime.edges import OutEdge, make_edge
 from aflow.runtime.input_channels import InputChannels
-from aflow.runtime.outputs import StepOutput
 from aflow.runtime.task_environment import TaskEnvironment
 
 
@@ -59,24 +58,23 @@ class Exchanges:
             for index, writer in enumerate(writers)
         ]
 
-    def edges(self, plan: TaskPlan, subtask: int, outputs: dict[int, StepOutput]) -> list[OutEdge]:
-        """Create the sending ends of a subtask, and add each to its output."""
-        edges: list[OutEdge] = []
+    def edges(self, plan: TaskPlan, subtask: int) -> Iterator[tuple[Edge, OutEdge]]:
+        """Create the sending ends of a subtask, with the edges of the plan that they belong to."""
         for reader in self._plan.tasks:
             for number, channels in enumerate(reader.incoming):
                 origin = channels.edge.origin
                 if self._home[origin.id] is not plan:
                     continue
                 custom = isinstance(channels.edge.partitioning, Custom)
-                edge = make_edge(
-                    channels.reader.name if custom else origin.name,
-                    channels.edge.partitioning,
-                    self._channels[channels.reader.id, number][subtask],
-                    self._plan.key_groups,
+                yield (
+                    channels.edge,
+                    make_edge(
+                        channels.reader.name if custom else origin.name,
+                        channels.edge.partitioning,
+                        self._channels[channels.reader.id, number][subtask],
+                        self._plan.key_groups,
+                    ),
                 )
-                outputs[origin.id].add(edge, channels.edge.side)
-                edges.append(edge)
-        return edges
 
     def inputs(self, plan: TaskPlan, subtask: int) -> InputChannels:
         """Return the channels into a subtask, in the order of ``origins``."""

@@ -11,13 +11,14 @@ from typing import Any, Protocol
 
 from aflow.connect import Writer
 from aflow.errors import AflowError, InternalError, OperatorError, described
-from aflow.graph.nodes import Kind, Node
+from aflow.graph.nodes import Edge, Kind, Node
 from aflow.graph.plan import Plan, TaskPlan
 from aflow.machines.calls.rate import SharedBuckets
 from aflow.machines.mail_order import Lane
 from aflow.model.time import Timestamp
-from aflow.operators.base import Operator, OperatorContext, TwoInputOperator
+from aflow.operators.base import Operator, OperatorContext, Output, TwoInputOperator
 from aflow.operators.calls.operator import AsyncOperator
+from aflow.operators.fused import FusedOperator
 from aflow.operators.sink import SinkOperator
 from aflow.runtime.alignment import AlignedGroups, AlignedMember
 from aflow.runtime.calls.reports import Reports
@@ -26,7 +27,7 @@ from aflow.runtime.cancellation import user_code
 from aflow.runtime.edges import OutEdge
 from aflow.runtime.exchanges import Exchanges
 from aflow.runtime.failures import closing
-from aflow.runtime.fusion import fuse
+from aflow.runtime.fusion import fusible_runs
 from aflow.runtime.loop_budget import LoopBudget
 from aflow.runtime.metrics import StepCounters
 from aflow.runtime.options import Options
@@ -49,13 +50,12 @@ class OperatorChain:
     """The link into each operator, by the id of its node."""
     edges: Sequence[OutEdge]
     """The exchanges to other tasks."""
-    sinks: Sequence[SinkOperator]
+    sinks: Mapping[SinkOperator, asyncio.Event]
+    """The sinks, each with an event that is set when its writer has work to await."""
     member: AlignedMember | None
     """Membership of a source in its group of aligned sources; None if it is not aligned."""
     slots: Mapping[AsyncOperator, CallSlots]
     """The slots for the calls of each asynchronous step."""
-    downstream_capacity: Mapping[AsyncOperator, Sequence[Room]]
-    """Downstream parts of each asynchronous step; while one of them is full, it starts no call."""
 
 
 class Resources(Protocol):
@@ -121,13 +121,22 @@ class ChainBuilder:
         """
         subtask = environment.id.subtask
         counters = {node.id: self._count(node) for node in plan.nodes}
-        outputs = {node.id: StepOutput(counters[node.id]) for node in plan.nodes}
-        operators: dict[int, Operator] = {}
+        sinks: dict[SinkOperator, asyncio.Event] = {}
+        operators = {
+            node.id: _sink(writers[node.id][subtask], sinks)
+            if node.kind is Kind.SINK
+            else _create(node)
+            for node in plan.nodes
+            if node.kind is not Kind.SOURCE
+        }
+        edges = list(self._exchanges.edges(plan, subtask))
+        outputs, links = _connect(plan.nodes, operators, counters, edges)
+        rooms = _downstream_capacity(plan, operators, outputs)
         timers: list[LoopTimer] = []
         for node in plan.nodes:
-            if node.kind is Kind.SOURCE:
+            operator = operators.get(node.id)
+            if operator is None:
                 continue
-            operator = operators[node.id] = _create(node, subtask, writers)
             timer = environment.timers.timer(partial(_on_processing_time, operator), Lane.TIMERS)
             timers.append(timer)
             context = self._context(plan, node, subtask, outputs[node.id], timer, has_queued)
@@ -136,19 +145,13 @@ class ChainBuilder:
             self._opened.append(operator)
             if restore is not None:
                 restore(operator, context)
-        links = {one: _link(operator, counters[one]) for one, operator in operators.items()}
-        for node in plan.nodes[1:]:
-            for edge in node.inputs:
-                outputs[edge.origin.id].add(links[node.id], edge.side)
-        edges = self._exchanges.edges(plan, subtask, outputs)
-        fuse(plan.nodes, operators, links, outputs, counters)
         return OperatorChain(
             operators=list(operators.values()),
             timers=timers,
             input_ports=_input_ports(plan.head, operators, outputs, links, counters),
             links=links,
-            edges=edges,
-            sinks=[one for one in operators.values() if isinstance(one, SinkOperator)],
+            edges=[out for _, out in edges],
+            sinks=sinks,
             member=self._aligned.place(
                 operators.values(),
                 None if plan.head.source is None else plan.head.name,
@@ -156,12 +159,15 @@ class ChainBuilder:
             ),
             slots={
                 one: CallSlots(
-                    one, environment.loop, self._loop_budget, report=self._reports.give_up
+                    one,
+                    environment.loop,
+                    self._loop_budget,
+                    rooms=rooms[node],
+                    report=self._reports.give_up,
                 )
-                for one in operators.values()
+                for node, one in operators.items()
                 if isinstance(one, AsyncOperator)
             },
-            downstream_capacity=_downstream_capacity(plan, operators, outputs),
         )
 
     def _count(self, node: Node) -> StepCounters:
@@ -197,9 +203,15 @@ class ChainBuilder:
         )
 
 
-def _create(node: Node, subtask: int, writers: Mapping[int, Sequence[Writer[Any]]]) -> Operator:
-    if node.kind is Kind.SINK:
-        return SinkOperator(writers[node.id][subtask])
+def _sink(writer: Writer[Any], sinks: dict[SinkOperator, asyncio.Event]) -> SinkOperator:
+    """Create the operator of a sink, and add it to ``sinks``."""
+    woken = asyncio.Event()
+    sink = SinkOperator(writer, woken.set)
+    sinks[sink] = woken
+    return sink
+
+
+def _create(node: Node) -> Operator:
     if node.operator is None:
         raise InternalError(f"step {node.name!r} has no operator")
     operator = node.operator()
@@ -219,6 +231,36 @@ def _on_processing_time(operator: Operator, now: Timestamp) -> None:
     except (Exception, asyncio.CancelledError) as exc:
         # Synchronous, so a CancelledError is the user function's own and cancels no task.
         raise OperatorError.of(operator.name, exc) from exc
+
+
+def _connect(
+    nodes: Sequence[Node],
+    operators: Mapping[int, Operator],
+    counters: Mapping[int, StepCounters],
+    edges: Sequence[tuple[Edge, OutEdge]],
+) -> tuple[dict[int, StepOutput], dict[int, OutputLink]]:
+    """Return the output of each step and the link into each operator: the last step first, so that all are complete.
+
+    The link into a run of fusible steps leads to a ``FusedOperator``.
+    """
+    targets: dict[int, list[tuple[Output, str | None]]] = {node.id: [] for node in nodes}
+    for edge, out in edges:
+        targets[edge.origin.id].append((out, edge.side))
+    runs = fusible_runs(nodes, operators, {edge.origin.id for edge, _ in edges})
+    outputs: dict[int, StepOutput] = {}
+    links: dict[int, OutputLink] = {}
+    for node in reversed(nodes):
+        outputs[node.id] = StepOutput(counters[node.id], targets[node.id])
+        operator = operators.get(node.id)
+        if operator is None:
+            continue
+        if run := runs.get(node.id):
+            fused = [counters[one] for one in run]
+            operator = FusedOperator(list(run.values()), fused, outputs[list(run)[-1]])
+        links[node.id] = _link(operator, counters[node.id])
+        for edge in node.inputs if node is not nodes[0] else ():
+            targets[edge.origin.id].insert(0, (links[node.id], edge.side))
+    return outputs, links
 
 
 def _link(operator: Operator, counters: StepCounters) -> OutputLink:
@@ -247,8 +289,8 @@ def _input_ports(
 
 def _downstream_capacity(
     plan: TaskPlan, operators: Mapping[int, Operator], outputs: Mapping[int, StepOutput]
-) -> dict[AsyncOperator, list[Room]]:
-    """Return, for each asynchronous step, its downstream parts that can be full; parallel branches are left out."""
+) -> dict[int, list[Room]]:
+    """Return, for each step, its downstream parts that can be full; parallel branches are left out."""
     downstream: dict[int, list[Room]] = {}
     for node in reversed(plan.nodes):
         rooms: list[Room] = [one for one in outputs[node.id].targets if isinstance(one, OutEdge)]
@@ -259,11 +301,7 @@ def _downstream_capacity(
                     rooms.append(operator)
                 rooms += downstream[later.id]
         downstream[node.id] = rooms
-    return {
-        operator: downstream[node]
-        for node, operator in operators.items()
-        if isinstance(operator, AsyncOperator)
-    }
+    return downstream
 
 
 def _not_opened(name: str, cause: BaseException) -> OperatorError:

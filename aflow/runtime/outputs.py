@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from asyncio import CancelledError
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, Final
 
 from aflow.errors import AflowError, OperatorError
 from aflow.model.batch import Batch
@@ -32,11 +32,6 @@ class OutputLink:
         self._operator = operator
         self._process = process or operator.process
         self._counters = counters
-
-    def lead_to(self, operator: Operator) -> None:
-        """Push into ``operator`` instead, which does the work of the former one and of those after it."""
-        self._operator = operator
-        self._process = operator.process
 
     def emit(self, batch: Batch[Any]) -> None:
         counters = self._counters
@@ -74,30 +69,22 @@ class OutputLink:
 class StepOutput:
     """All outputs of one step: the main one, and the side outputs that have readers."""
 
-    __slots__ = ("_counters", "_emit", "_sides", "_targets")
+    __slots__ = ("_counters", "_emit", "_main", "_sides", "targets")
 
-    def __init__(self, counters: StepCounters) -> None:
+    def __init__(
+        self, counters: StepCounters, targets: Sequence[tuple[Output, str | None]]
+    ) -> None:
+        """``targets`` are the readers, each with the side output that it reads; None for the main output."""
         self._counters = counters
+        #: All readers, including those of side outputs.
+        self.targets: Final = [target for target, _ in targets]
+        self._main = [target for target, side in targets if side is None]
         #: ``emit`` of the only reader, or ``_emit_to_all``.
-        self._emit: Callable[[Batch[Any]], None] = self._emit_to_all
-        self._targets: list[Output] = []
+        self._emit = self._main[0].emit if len(self._main) == 1 else self._emit_to_all
         self._sides: dict[str, list[Output]] = {}
-
-    def add(self, target: Output, side: str | None) -> None:
-        """Send the main output, or the side output ``side``, to one more reader."""
-        targets = self._targets if side is None else self._sides.setdefault(side, [])
-        targets.append(target)
-        self._emit = self._targets[0].emit if len(self._targets) == 1 else self._emit_to_all
-
-    @property
-    def only_target(self) -> Output | None:
-        """The only reader of the step; None if there are several, none, or side outputs."""
-        return self._targets[0] if len(self._targets) == 1 and not self._sides else None
-
-    @property
-    def targets(self) -> Sequence[Output]:
-        """All readers, including those of side outputs."""
-        return self._all_targets()
+        for target, side in targets:
+            if side is not None:
+                self._sides.setdefault(side, []).append(target)
 
     def emit(self, batch: Batch[Any]) -> None:
         self._counters.records_out += len(batch.values)
@@ -105,17 +92,17 @@ class StepOutput:
 
     def watermark(self, timestamp: Timestamp) -> None:
         self._counters.watermark = timestamp
-        for target in self._all_targets():
+        for target in self.targets:
             target.watermark(timestamp)
 
     def idle(self) -> None:
         self._counters.idle = True
-        for target in self._all_targets():
+        for target in self.targets:
             target.idle()
 
     def active(self) -> None:
         self._counters.idle = False
-        for target in self._all_targets():
+        for target in self.targets:
             target.active()
 
     def side(self, tag: str, batch: Batch[Any]) -> None:
@@ -124,10 +111,5 @@ class StepOutput:
             target.emit(batch)
 
     def _emit_to_all(self, batch: Batch[Any]) -> None:
-        for target in self._targets:
+        for target in self._main:
             target.emit(batch)
-
-    def _all_targets(self) -> list[Output]:
-        if not self._sides:
-            return self._targets
-        return self._targets + [target for targets in self._sides.values() for target in targets]

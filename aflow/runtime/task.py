@@ -112,9 +112,7 @@ class StreamTask:
         self._on_finished = on_finished
         self._capacity: tuple[Room, ...] = (*chain.edges, *chain.sinks, *chain.slots)
         #: Asynchronous steps, each with the downstream parts that must not be full for its calls to start.
-        self._calling = list(chain.downstream_capacity.items())
-        for operator, rooms in self._calling:
-            chain.slots[operator].rooms = rooms
+        self._calling = [(operator, slots.rooms) for operator, slots in chain.slots.items()]
         #: Operators that were not told of the end of the input yet, with their timers; None before the end.
         self._unended: deque[tuple[Operator, LoopTimer]] | None = None
         self._ended = False
@@ -193,7 +191,10 @@ class StreamTask:
 
     async def _process_all(self) -> None:
         async with JobTaskGroup() as group:
-            writing = [group.create_task(_write(sink, self.loop)) for sink in self.chain.sinks]
+            writing = [
+                group.create_task(_write(sink, woken, self.loop))
+                for sink, woken in self.chain.sinks.items()
+            ]
             self.input.start(group)
             async with closing_async([self._end_calls]):
                 await self.loop.run(self._step, self._on_backpressure)
@@ -310,12 +311,8 @@ async def _flush(sink: SinkOperator) -> None:
         await sink.writer.flush()
 
 
-async def _write(sink: SinkOperator, loop: MailboxLoop) -> None:
+async def _write(sink: SinkOperator, woken: asyncio.Event, loop: MailboxLoop) -> None:
     """Await the work of the sink's writer, batch after batch, until cancelled; post a mail when each ends."""
-    woken = asyncio.Event()
-    sink.on_writing = woken.set
-    if sink.writing is not None:
-        woken.set()
 
     def written(result: Committable | None) -> None:
         sink.written(result)

@@ -45,7 +45,7 @@ class Desk:
 
     def __init__(self) -> None:
         self.writer = Slow()
-        self.sink = SinkOperator(self.writer)
+        self.sink = SinkOperator(self.writer, lambda: None)
         self.pending: dict[int, Pending] = {}
 
     def mark(self, checkpoint: int, *, overtaking: bool = False) -> list[list[int]]:
@@ -199,7 +199,7 @@ def test_a_failure_names_the_request_to_the_writer() -> None:
         def prepare(self, checkpoint: int) -> Awaitable[Committable | None]:
             raise OSError("no space left")
 
-    sink = Driver(lambda: SinkOperator(Full())).operator
+    sink = Driver(lambda: SinkOperator(Full(), lambda: None)).operator
     assert isinstance(sink, SinkOperator)
 
     with pytest.raises(SinkError, match="could not prepare checkpoint 5: OSError: no space left"):

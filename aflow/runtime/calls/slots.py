@@ -90,9 +90,11 @@ class CallSlots:
         mails: MailboxLoop,
         loop_budget: LoopBudget,
         *,
+        rooms: Sequence[Room],
         report: Report,
         grace: float = GRACE,
     ) -> None:
+        """``rooms`` are the downstream parts that must not be full when calls start; the task blocks the step then."""
         self.step = operator.name
         self._operator = operator
         self._mails = mails
@@ -118,8 +120,7 @@ class CallSlots:
         #: True while ``_wake_rest`` is scheduled.
         self._wake_scheduled = False
         self._closing = False
-        #: Downstream parts that must not be full when calls start; set by the task, which blocks the step then.
-        self.rooms: Sequence[Room] = ()
+        self.rooms: Final = rooms
         #: The end of the grace time of cancelled calls (s, of the loop).
         self._until = 0.0
 

@@ -40,8 +40,9 @@ class Beside:
         )
         self.step = AsyncOperator(CallSettings(call=self._call, capacity=1))
         self.step.open(OperatorContext(name="step", output=self.output, clock=time, alarm=time))
-        self.slots = CallSlots(self.step, self.loop, loop_budget, report=_nothing_to_report)
-        self.slots.rooms = [self.behind]
+        self.slots = CallSlots(
+            self.step, self.loop, loop_budget, rooms=[self.behind], report=_nothing_to_report
+        )
         self.slots.start()
         self._running = asyncio.create_task(self.loop.run(self._look))
 
