@@ -44,7 +44,7 @@ from aflow.model.batch import Batch
 from aflow.model.codecs import CodecError
 from aflow.model.codecs.record_kinds import FormCode, RecordForm, form_named, form_of
 from aflow.model.time import Timestamp
-from aflow.runtime.key_owners import KeyOwners
+from aflow.runtime.edges import KeyOwners
 
 #: Types that msgpack preserves; subclasses are not.
 _PLAIN: Final = frozenset({type(None), bool, int, float, str, bytes})

@@ -72,6 +72,13 @@ class Batch(Generic[T]):
             None if times is None else [times[index] for index in indexes],
         )
 
+    def pick_keyed(self, indexes: Sequence[int]) -> Batch[T]:
+        """Return the records at ``indexes`` with their keys."""
+        picked, keys = self.pick(indexes), self.keys
+        if keys is not None:
+            picked.keys = [keys[index] for index in indexes]
+        return picked
+
 
 def in_batches(values: list[T], timestamps: list[Timestamp] | None) -> Iterator[Batch[T]]:
     """Yield any number of results as batches of at most ``BATCH_RECORDS``; no batch for no results."""

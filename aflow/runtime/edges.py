@@ -8,16 +8,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from aflow.errors import FlowDefinitionError, InternalError, OperatorError, shown
 from aflow.graph.nodes import Broadcast, Custom, Forward, HashByKey, Partitioning, Rebalance
 from aflow.model.batch import Batch
 from aflow.model.elements import ACTIVE, END_OF_INPUT, IDLE, Barrier, CancelBarrier, Watermark
+from aflow.model.key_groups import key_group, subtask_of
 from aflow.model.time import Timestamp
-from aflow.operators.base import RAISED
-from aflow.runtime.channel import Channel
-from aflow.runtime.key_owners import KeyOwners
+from aflow.operators.base import RAISED, unsupported
+from aflow.runtime.channel import Channel, Element
+
+#: The most keys whose readers are cached.
+_MOST_KEYS: Final = 65_536
 
 
 class OutEdge(ABC):
@@ -43,17 +46,13 @@ class OutEdge(ABC):
                 channel.put_batch(part)
 
     def watermark(self, timestamp: Timestamp) -> None:
-        element = Watermark(timestamp)
-        for channel in self.channels:
-            channel.put(element)
+        self._send_to_all(Watermark(timestamp))
 
     def idle(self) -> None:
-        for channel in self.channels:
-            channel.put(IDLE)
+        self._send_to_all(IDLE)
 
     def active(self) -> None:
-        for channel in self.channels:
-            channel.put(ACTIVE)
+        self._send_to_all(ACTIVE)
 
     def barrier(self, barrier: Barrier) -> None:
         """Emit a barrier: all that was sent before belongs to the checkpoint."""
@@ -62,17 +61,18 @@ class OutEdge(ABC):
 
     def cancel_barrier(self, checkpoint: int) -> None:
         """Tell all readers that a checkpoint is aborted."""
-        element = CancelBarrier(checkpoint)
-        for channel in self.channels:
-            channel.put(element)
+        self._send_to_all(CancelBarrier(checkpoint))
 
     def end(self) -> None:
         """Emit the end of the input."""
-        for channel in self.channels:
-            channel.put(END_OF_INPUT)
+        self._send_to_all(END_OF_INPUT)
 
     def side(self, tag: str, batch: Batch[Any]) -> None:
         raise InternalError(f"side output {tag!r} was sent into an exchange of step {self.step!r}")
+
+    def _send_to_all(self, element: Element) -> None:
+        for channel in self.channels:
+            channel.put(element)
 
 
 class ForwardEdge(OutEdge):
@@ -108,6 +108,41 @@ class RebalanceEdge(OutEdge):
         index = next((turn for turn in turns if not self.channels[turn].full), start)
         self._next = (index + 1) % count
         self.channels[index].put_batch(batch)
+
+
+class KeyOwners:
+    """The index of the reader of each key, by key group. ``step`` is the sending step, for errors."""
+
+    def __init__(self, step: str, key_groups: int, readers: int) -> None:
+        self._step = step
+        self._key_groups = key_groups
+        self._readers = readers
+        #: Readers by key, for recent keys. A plain ``dict``, since CPython looks up in those a third faster than in a
+        #: subclass that fills itself.
+        self.known: dict[Hashable, int] = {}
+
+    def learn(self, batch: Batch[Any], keys: Sequence[Hashable]) -> None:
+        """Find the owners of ``keys``. All others are forgotten once there are many, which limits the memory.
+
+        Raises ``OperatorError`` for an invalid key.
+        """
+        if len(self.known) >= _MOST_KEYS:
+            self.known.clear()
+        for index, key in enumerate(keys):
+            try:
+                if key not in self.known:
+                    self.known[key] = self._owner(key)
+            except (
+                TypeError
+            ) as exc:  # an UnsupportedKey, or the error of a dict for an unhashable key
+                cause = unsupported(key) or exc
+                raise OperatorError.of(
+                    self._step, cause, record=batch.values[index], key=key
+                ) from cause
+
+    def _owner(self, key: Hashable) -> int:
+        group = key_group(key, self._key_groups)
+        return subtask_of(group, self._key_groups, self._readers)
 
 
 class HashEdge(OutEdge):
@@ -207,13 +242,4 @@ def _split(batch: Batch[Any], targets: Sequence[int], count: int) -> list[Batch[
     indices: list[list[int]] = [[] for _ in range(count)]
     for index, target in enumerate(targets):
         indices[target].append(index)
-    return [_picked(batch, some) for some in indices]
-
-
-def _picked(batch: Batch[Any], indices: Sequence[int]) -> Batch[Any]:
-    times, keys = batch.timestamps, batch.keys
-    return Batch(
-        [batch.values[index] for index in indices],
-        None if times is None else [times[index] for index in indices],
-        None if keys is None else [keys[index] for index in indices],
-    )
+    return [batch.pick_keyed(some) for some in indices]

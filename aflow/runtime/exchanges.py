@@ -7,11 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from aflow.graph.nodes import Custom, Edge, Forward, Node
 from aflow.graph.plan import Channels, Plan, TaskPlan
 from aflow.model.batch import Batch
-from aflow.runtime.channel import Channel
+from aflow.runtime.channel import Channel, InputChannels
 from aflow.runtime.checkpoints.inflight import ElementOrigin
 from aflow.runtime.checkpoints.restoration import Restoration
 from aflow.runtime.edges import OutEdge, make_edge
-from aflow.runtime.input_channels import InputChannels
 from aflow.runtime.task_environment import TaskEnvironment
 
 

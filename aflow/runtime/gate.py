@@ -19,10 +19,9 @@ from aflow.machines.watermarks.valve import WatermarkValve
 from aflow.model.batch import Batch
 from aflow.model.elements import Active, Barrier, CancelBarrier, EndOfInput, Idle, Watermark
 from aflow.operators.base import Output
-from aflow.runtime.channel import Element
+from aflow.runtime.channel import Element, InputChannels
 from aflow.runtime.checkpoints.checkpointed_input import CheckpointedInput
 from aflow.runtime.clock import RuntimeClock
-from aflow.runtime.input_channels import InputChannels
 
 
 class Gate:

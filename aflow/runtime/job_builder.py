@@ -14,6 +14,10 @@ from typing import Any
 from aflow.connect import Source, Writer
 from aflow.graph.nodes import Forward, Node
 from aflow.graph.plan import Plan, TaskPlan
+from aflow.machines.barriers.aligner import BarrierAligner
+from aflow.machines.barriers.alternating_barriers import AlternatingBarriers
+from aflow.machines.barriers.events import Barriers
+from aflow.machines.barriers.tracker import BarrierTracker
 from aflow.machines.batch_size import BatchSize
 from aflow.model.batch import Batch
 from aflow.operators.base import Operator, OperatorContext
@@ -22,9 +26,8 @@ from aflow.runtime.calls.reports import Reports
 from aflow.runtime.checkpoints.chains import SubtaskChains
 from aflow.runtime.checkpoints.checkpointed_input import CheckpointedInput
 from aflow.runtime.checkpoints.inflight import InFlightCodec
-from aflow.runtime.checkpoints.modes import barrier_machine, may_overtake
 from aflow.runtime.checkpoints.restoration import Restoration
-from aflow.runtime.checkpoints.settings import Checkpointing
+from aflow.runtime.checkpoints.settings import Aligned, Checkpointing, ProcessingGuarantee
 from aflow.runtime.checkpoints.storable_check import StorableCheck
 from aflow.runtime.checkpoints.subtask_checkpointer import Coordinating, SubtaskCheckpointer
 from aflow.runtime.exchanges import Exchanges
@@ -38,8 +41,7 @@ from aflow.runtime.outputs import OutputLink
 from aflow.runtime.source_input import SourceInput
 from aflow.runtime.splits import SplitQueue
 from aflow.runtime.task import StreamTask
-from aflow.runtime.task_environment import TaskEnvironment
-from aflow.runtime.task_start import TaskStart
+from aflow.runtime.task_environment import TaskEnvironment, TaskStart
 
 
 @dataclass(frozen=True, slots=True)
@@ -291,7 +293,7 @@ class JobBuilder:
             chain.operators,
             restored=() if self._restoration is None else self._restoration.restored.states,
             edges=chain.edges,
-            codec=checkpointed.codec if may_overtake(checkpointed.settings) else None,
+            codec=checkpointed.codec if _may_overtake(checkpointed.settings) else None,
             source=None if source is None else (plan.head.name, source),
         )
 
@@ -305,7 +307,7 @@ class JobBuilder:
             return None
         inputs = self._exchanges.inputs(plan, environment.id.subtask)
         return CheckpointedInput(
-            barrier_machine(self._checkpointed.settings, len(inputs.channels)),
+            _barrier_machine(self._checkpointed.settings, len(inputs.channels)),
             checkpointer,
             inputs,
             clock=self._options.clock,
@@ -338,6 +340,22 @@ class JobBuilder:
             )
             return
         restoration.restore(operator, context.name, context.key_groups)
+
+
+def _barrier_machine(settings: Checkpointing, channels: int) -> Barriers:
+    """Return the barrier machine of a task with so many channels.
+
+    Savepoints are always aligned, so unaligned barriers use the machine that alternates: it switches to unaligned at
+    the first unaligned barrier.
+    """
+    if settings.guarantee is ProcessingGuarantee.AT_LEAST_ONCE:
+        return BarrierTracker(channels)
+    return AlternatingBarriers(channels) if _may_overtake(settings) else BarrierAligner(channels)
+
+
+def _may_overtake(settings: Checkpointing) -> bool:
+    """Return True if barriers may overtake records, which are then stored."""
+    return not isinstance(settings.barriers, Aligned) or settings.barriers.timeout is not None
 
 
 def _block(tasks: Iterable[TaskStart]) -> None:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from aflow.machines.batch_size import BatchSize
 from aflow.model.batch import Batch
 from aflow.model.elements import Watermark
+from aflow.runtime.channel import InputChannels
 from aflow.runtime.gate import Gate
-from aflow.runtime.input_channels import InputChannels
 from aflow.testing import VirtualClock, virtual_time
 from tests.runtime.checkpoints.input_bench import RecordedOutput
 

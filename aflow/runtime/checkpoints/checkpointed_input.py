@@ -40,10 +40,9 @@ from aflow.machines.mail_order import Lane
 from aflow.model.batch import Batch
 from aflow.model.elements import Active, Barrier, Idle, Watermark
 from aflow.model.time import Clock
-from aflow.runtime.channel import Element
-from aflow.runtime.input_channels import InputChannels
+from aflow.runtime.channel import Element, InputChannels
 from aflow.runtime.mailbox import Mailbox
-from aflow.runtime.task_start import TaskStart
+from aflow.runtime.task_environment import TaskStart
 from aflow.runtime.timer_service import TimerService
 
 #: Elements that a checkpoint stores of a channel.

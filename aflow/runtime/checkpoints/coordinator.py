@@ -29,12 +29,9 @@ from aflow.runtime.checkpoints.storage import CheckpointStorage
 from aflow.runtime.clock import RuntimeClock
 from aflow.runtime.loop_budget import WorkerActivity
 from aflow.runtime.task import StreamTask
-from aflow.runtime.task_id import TaskId
+from aflow.runtime.task_environment import TaskId
 from aflow.runtime.timer_service import LoopTimer
 from aflow.state.manifest import Link, Manifest, StepState, SubtaskState
-
-#: The most checkpoints that are kept for the host.
-_HISTORY: Final = 100
 
 _ANY_NUMBER: Final = 2**31
 
@@ -45,8 +42,7 @@ _log = logging.getLogger("aflow.checkpoints")
 class _PendingCheckpoint:
     """A pending checkpoint."""
 
-    kind: CheckpointKind
-    created_at: Timestamp
+    info: CheckpointInfo
     #: By task and step: the parts that the checkpoint needs.
     chains: dict[TaskId, Mapping[str, tuple[Link, ...]]] = field(
         default_factory=dict[TaskId, Mapping[str, tuple[Link, ...]]]
@@ -104,8 +100,8 @@ class CheckpointCoordinator:
         self._requests: dict[int, asyncio.Future[CheckpointInfo]] = {}
         self._paths: dict[int, str] = {}
         self._next_request = 1
-        #: The latest checkpoints with their outcomes, by id.
-        self.history: dict[int, CheckpointInfo] = {}
+        #: The last completed checkpoint, which requests are answered with.
+        self._completed: CheckpointInfo | None = None
         self._work: asyncio.Queue[Coroutine[Any, Any, None]] = asyncio.Queue()
         #: Set while no sweep is under way.
         self._no_sweep = asyncio.Event()
@@ -234,8 +230,10 @@ class CheckpointCoordinator:
                 self._removals_changed(1)
             case events.Answer(request, checkpoint):
                 answer = self._requests.pop(request)
+                assert self._completed is not None
+                assert self._completed.id == checkpoint
                 if not answer.done():  # the requester has stopped waiting
-                    answer.set_result(self.history[checkpoint])
+                    answer.set_result(self._completed)
             case events.Refuse(request, reason):
                 self._refuse(request, reason)
             case events.FailJob(reason):
@@ -247,11 +245,7 @@ class CheckpointCoordinator:
                 self._timer.cancel()
 
     def _trigger(self, checkpoint: int, kind: CheckpointKind, created_at: Timestamp) -> None:
-        collected = self._collected[checkpoint] = _PendingCheckpoint(kind, created_at)
-        if kind is not CheckpointKind.PERIODIC and self._paths:
-            # Requests of one kind are answered in their order.
-            collected.path = self._paths.pop(min(self._paths))
-        self._record(
+        collected = self._collected[checkpoint] = _PendingCheckpoint(
             CheckpointInfo(
                 id=checkpoint,
                 kind=kind,
@@ -260,6 +254,9 @@ class CheckpointCoordinator:
                 duration_ms=None,
             )
         )
+        if kind is not CheckpointKind.PERIODIC and self._paths:
+            # Requests of one kind are answered in their order.
+            collected.path = self._paths.pop(min(self._paths))
         barrier = self._barrier(checkpoint, kind, created_at)
         for task in self._tasks.values():
             if task.is_source:
@@ -287,7 +284,7 @@ class CheckpointCoordinator:
             return
         manifest = self._manifest(checkpoint, collected)
         try:
-            if collected.kind is not CheckpointKind.SAVEPOINT:
+            if collected.info.kind is not CheckpointKind.SAVEPOINT:
                 await self.storage.complete(manifest)
             if collected.path is not None:
                 await self.storage.export(manifest, collected.path)
@@ -313,10 +310,10 @@ class CheckpointCoordinator:
         ]
         return Manifest(
             id=checkpoint,
-            kind=collected.kind,
+            kind=collected.info.kind,
             flow=self._plan.flow,
             key_groups=self._plan.key_groups,
-            created_at=collected.created_at,
+            created_at=collected.info.triggered_at,
             completed_at=self._clock.now(),
             steps=tuple(steps),
             aflow=VERSION,
@@ -335,14 +332,13 @@ class CheckpointCoordinator:
 
     def _complete(self, checkpoint: int) -> None:
         collected = self._collected.pop(checkpoint)
-        info = replace(
-            self.history[checkpoint],
+        info = self._completed = replace(
+            collected.info,
             outcome=Outcome.COMPLETED,
-            duration_ms=float(self._clock.now() - collected.created_at),
+            duration_ms=float(self._clock.now() - collected.info.triggered_at),
             subtasks=tuple(collected.done),
             path=collected.path or "",
         )
-        self._record(info)
         self._on_ended(info)
         if info.kind is not CheckpointKind.SAVEPOINT:
             # A savepoint commits nothing: after a failure the job continues from the preceding checkpoint.
@@ -353,14 +349,14 @@ class CheckpointCoordinator:
     def _aborted(self, checkpoint: int, reason: str) -> None:
         collected = self._collected.pop(checkpoint)
         outcome = Outcome.SUBSUMED if reason == "subsumed" else Outcome.FAILED
-        info = replace(
-            self.history[checkpoint],
-            outcome=Outcome.STOPPED if self._closing else outcome,
-            reason=reason,
-            subtasks=tuple(collected.done),
+        self._on_ended(
+            replace(
+                collected.info,
+                outcome=Outcome.STOPPED if self._closing else outcome,
+                reason=reason,
+                subtasks=tuple(collected.done),
+            )
         )
-        self._record(info)
-        self._on_ended(info)
         for task in self._tasks.values():
             self._mail(task, partial(task.checkpoint_aborted, checkpoint))
         if not self._closing:
@@ -376,11 +372,6 @@ class CheckpointCoordinator:
         answer = self._requests.pop(request)
         if not answer.done():
             answer.set_exception((JobStopped if self._closing else CheckpointError)(reason))
-
-    def _record(self, info: CheckpointInfo) -> None:
-        self.history[info.id] = info
-        while len(self.history) > _HISTORY:
-            del self.history[next(iter(self.history))]
 
     # --------------------------------------------------------------------------------------------- compaction
 

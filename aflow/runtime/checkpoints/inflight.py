@@ -284,13 +284,4 @@ def _share_out(
         origin = origins.get((found.number, found.writer % writers, target))
         # A forward has one channel to each reader.
         origin = origin or origins[found.number, target, target]
-        placed.setdefault(origin, []).append(_picked(batch, indexes))
-
-
-def _picked(batch: Batch[Any], indexes: Sequence[int]) -> Batch[Any]:
-    if len(indexes) == len(batch):
-        return batch
-    picked = batch.pick(indexes)
-    if batch.keys is None:
-        return picked
-    return Batch(picked.values, picked.timestamps, [batch.keys[index] for index in indexes])
+        placed.setdefault(origin, []).append(batch.pick_keyed(indexes))

@@ -39,7 +39,7 @@ from aflow.runtime.checkpoints.storage import CheckpointStorage
 from aflow.runtime.clock import RuntimeClock
 from aflow.runtime.edges import OutEdge
 from aflow.runtime.loop_budget import WorkerActivity
-from aflow.runtime.task_id import TaskId
+from aflow.runtime.task_environment import TaskId
 from aflow.runtime.timer_service import TimerService
 from aflow.state.manifest import Link
 from aflow.state.snapshot import Captured, OperatorSnapshot, Ready

@@ -12,14 +12,13 @@ from aflow.machines.batch_size import BatchSize
 from aflow.model.batch import Batch
 from aflow.model.elements import Barrier
 from aflow.model.time import Timestamp
-from aflow.runtime.channel import Element
+from aflow.runtime.channel import Element, InputChannels
 from aflow.runtime.checkpoints.checkpointed_input import CheckpointedInput, InFlight
 from aflow.runtime.clock import RuntimeClock
 from aflow.runtime.gate import Gate
-from aflow.runtime.input_channels import InputChannels
 from aflow.runtime.loop_budget import LoopBudget
 from aflow.runtime.mailbox_loop import MailboxLoop
-from aflow.runtime.task_start import TaskStart
+from aflow.runtime.task_environment import TaskStart
 from aflow.runtime.timer_service import TimerService
 from aflow.testing.virtual_time import VirtualClock
 

@@ -20,7 +20,7 @@ from aflow.runtime.checkpoints.subtask_checkpointer import SubtaskCheckpointer
 from aflow.runtime.loop_budget import WorkerActivity
 from aflow.runtime.mailbox import Mailbox
 from aflow.runtime.splits import Progress, SplitPosition
-from aflow.runtime.task_id import TaskId
+from aflow.runtime.task_environment import TaskId
 from aflow.runtime.timer_service import TimerService
 from aflow.state.manifest import Link
 from aflow.testing import VirtualClock
