@@ -19,7 +19,7 @@ async def recover_sinks(plan: Plan, restoration: Restoration | None) -> None:
         for node in task.nodes:
             if node.sink is not None:
                 prepared = [] if restoration is None else restoration.committables(node.name)
-                with user_code(partial(_sink_not_recovered, node.name)):
+                with user_code(partial(_failed, node.name, "recover from the checkpoint")):
                     await node.sink.recover(node.name, prepared)
 
 
@@ -40,7 +40,7 @@ async def open_writers(
                     parallelism=task.parallelism,
                     checkpoints=checkpoints,
                 )
-                with user_code(partial(_sink_not_opened, node.name)):
+                with user_code(partial(_failed, node.name, "be opened")):
                     writer = await node.sink.writer(context)
                 closers.append(partial(_close_writer, node.name, writer))
                 writers[node.id].append(writer)
@@ -48,17 +48,9 @@ async def open_writers(
 
 
 async def _close_writer(name: str, writer: Writer[Any]) -> None:
-    with user_code(partial(_sink_not_closed, name)):
+    with user_code(partial(_failed, name, "be closed")):
         await writer.close()
 
 
-def _sink_not_opened(name: str, cause: BaseException) -> SinkError:
-    return SinkError(f"sink {name!r} could not be opened: {described(cause)}")
-
-
-def _sink_not_closed(name: str, cause: BaseException) -> SinkError:
-    return SinkError(f"sink {name!r} could not be closed: {described(cause)}")
-
-
-def _sink_not_recovered(name: str, cause: BaseException) -> SinkError:
-    return SinkError(f"sink {name!r} could not recover from the checkpoint: {described(cause)}")
+def _failed(name: str, what: str, cause: BaseException) -> SinkError:
+    return SinkError(f"sink {name!r} could not {what}: {described(cause)}")

@@ -7,27 +7,23 @@ from inspect import isgenerator
 from itertools import islice
 from typing import Final, TypeVar
 
-from aflow.connect import Chunk, Position, Reader, Source, Split
-from aflow.errors import FlowDefinitionError, shown
+from aflow.connect import Chunk, Position, Reader, Split
 from aflow.operators.base import RAISED
 from aflow.runtime.builtin_connectors.record_count import (
-    Origin,
+    OneIterableSource,
     count_in,
-    is_single_use,
     read_failed,
-    repeats_itself,
 )
 
 T_co = TypeVar("T_co", covariant=True)
 
 _NAME: Final = "IterableSource"
-_SPLITS: Final = (Split("iterable"),)
 
 #: Types that are sliced instead of being iterated over.
 _SLICED: Final = (list, tuple, range)
 
 
-class IterableSource(Source[T_co]):
+class IterableSource(OneIterableSource[T_co]):
     """Reads ``iterable`` on the event loop, in one subtask.
 
     It must not block: put an iterator that waits into a ``ThreadSource``. The position is the number of emitted
@@ -35,25 +31,10 @@ class IterableSource(Source[T_co]):
     or a set (no order that another process would repeat). A sequence must not change during the run.
     """
 
-    max_parallelism = 1
+    _split = "iterable"
 
     def __init__(self, iterable: Iterable[T_co]) -> None:
-        if not hasattr(iterable, "__iter__"):
-            raise FlowDefinitionError(
-                f"{_NAME} needs an iterable, not {shown(iterable)}; "
-                f"for an async iterable there is AsyncIterableSource"
-            )
-        self._iterable = iterable
-        self._origin = Origin(_NAME, single_use=is_single_use(iterable))
-        self.replayable = repeats_itself(iterable)
-
-    @property
-    def iterator(self) -> object:
-        """The iterable if it can be read only once; otherwise None."""
-        return self._iterable if is_single_use(self._iterable) else None
-
-    async def splits(self) -> Sequence[Split]:
-        return _SPLITS
+        super().__init__(iterable, hint="; for an async iterable there is AsyncIterableSource")
 
     async def reader(self, split: Split, position: Position | None) -> Reader[T_co]:
         """Open a reader. A position after the end of the iterable is its end."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
+from typing import ClassVar, TypeVar
 
-from aflow.connect import Position
+from aflow.connect import Position, Source, Split
 from aflow.errors import FlowDefinitionError, RestoreError, SourceError, described, shown
+
+T_co = TypeVar("T_co", covariant=True)
 
 
 def count_in(position: Position | None, source: str) -> int:
@@ -52,14 +55,30 @@ class Origin:
         self._opened = True
 
 
-def is_single_use(iterable: object) -> bool:
-    """Return True for iterators and generators: iterating them again does not start at the first record."""
-    return isinstance(iterable, Iterator)
+class OneIterableSource(Source[T_co]):
+    """Base of the sources of a plain iterable, which is one split with the number of emitted records as position."""
 
+    max_parallelism = 1
 
-def repeats_itself(iterable: object) -> bool:
-    """Return True if iterating again gives the same records in the same order, also in another process.
+    #: The id of the split.
+    _split: ClassVar[str]
 
-    The order of a set depends on hashes, and those of strings differ from process to process.
-    """
-    return not isinstance(iterable, Iterator | set | frozenset)
+    def __init__(self, iterable: Iterable[T_co], *, hint: str = "") -> None:
+        """Raises ``FlowDefinitionError``, whose message ends with ``hint``, for an object that is no iterable."""
+        name = type(self).__name__
+        if not hasattr(iterable, "__iter__"):
+            raise FlowDefinitionError(f"{name} needs an iterable, not {shown(iterable)}{hint}")
+        self._iterable = iterable
+        # Iterators and generators do not start at the first record again.
+        self._single_use = isinstance(iterable, Iterator)
+        self._origin = Origin(name, single_use=self._single_use)
+        # The order of a set depends on hashes, and those of strings differ from process to process.
+        self.replayable = not isinstance(iterable, Iterator | set | frozenset)
+
+    @property
+    def iterator(self) -> object:
+        """The iterable if it can be read only once; otherwise None."""
+        return self._iterable if self._single_use else None
+
+    async def splits(self) -> Sequence[Split]:
+        return (Split(self._split),)

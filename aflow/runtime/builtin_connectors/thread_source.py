@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from contextvars import copy_context
 from inspect import isgenerator
 from itertools import islice
@@ -12,28 +12,24 @@ from typing import Final, Generic, TypeVar
 
 from anyio import CapacityLimiter, to_thread
 
-from aflow.connect import Chunk, Position, Reader, Source, Split
-from aflow.errors import FlowDefinitionError, shown
+from aflow.connect import Chunk, Position, Reader, Split
 from aflow.model.batch import BATCH_RECORDS
 from aflow.runtime.builtin_connectors.record_count import (
-    Origin,
+    OneIterableSource,
     count_in,
-    is_single_use,
     read_failed,
-    repeats_itself,
 )
 
 T = TypeVar("T")
 T_co = TypeVar("T_co", covariant=True)
 
 _NAME: Final = "ThreadSource"
-_SPLITS: Final = (Split("thread"),)
 
 #: Seconds that a stop waits for the thread to pass on its last records; in vain if the iterator blocks.
 _GRACE: Final = 0.05
 
 
-class ThreadSource(Source[T_co]):
+class ThreadSource(OneIterableSource[T_co]):
     """Reads ``iterable`` in one thread of its own, at most 1,024 records ahead of the pipeline.
 
     The iterator runs in that thread only, in a copy of the context (``contextvars``) of the job. Records that are ready
@@ -45,22 +41,10 @@ class ThreadSource(Source[T_co]):
     iterator, if that is a generator) as soon as the call returns. It does not prevent the exit of the process.
     """
 
-    max_parallelism = 1
+    _split = "thread"
 
     def __init__(self, iterable: Iterable[T_co]) -> None:
-        if not hasattr(iterable, "__iter__"):
-            raise FlowDefinitionError(f"{_NAME} needs an iterable, not {shown(iterable)}")
-        self._iterable = iterable
-        self._origin = Origin(_NAME, single_use=is_single_use(iterable))
-        self.replayable = repeats_itself(iterable)
-
-    @property
-    def iterator(self) -> object:
-        """The iterable if it can be read only once; otherwise None."""
-        return self._iterable if is_single_use(self._iterable) else None
-
-    async def splits(self) -> Sequence[Split]:
-        return _SPLITS
+        super().__init__(iterable)
 
     async def reader(self, split: Split, position: Position | None) -> Reader[T_co]:
         """Open a reader; the thread starts with the first read."""
