@@ -7,7 +7,6 @@ been read. It is emitted before each batch or, if user code with timers must obs
 from __future__ import annotations
 
 import asyncio
-from abc import ABC, abstractmethod
 from bisect import bisect_right
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -27,14 +26,20 @@ from aflow.runtime.clock import RuntimeClock
 _AHEAD: Final = 2
 
 
-class Feed(ABC):
+class Feed:
     """Fetches rows from ``inbox`` and emits them to the operators in batches: a ``TaskInput``."""
 
     def __init__(
-        self, inbox: Inbox, size: BatchSize, clock: RuntimeClock, on_input: Callable[[], None]
+        self,
+        inbox: Inbox,
+        emitter: SourceRowEmitter | OrderedRowEmitter,
+        size: BatchSize,
+        clock: RuntimeClock,
+        on_input: Callable[[], None],
     ) -> None:
-        """``on_input`` is called when a block has arrived, and at the end."""
+        """``emitter`` emits the rows; ``on_input`` is called when a block has arrived, and at the end."""
         self._inbox = inbox
+        self._emitter = emitter
         self._on_input = on_input
         self.size = size
         self._steady = clock.steady
@@ -83,11 +88,11 @@ class Feed(ABC):
         if not self._blocks:
             if self._input_ended and not self.finished:
                 self.finished = True
-                self.end()
+                self._emitter.end()
             return False
         block, start = self._blocks[0], self._at
         began = self._steady()
-        stop = self.push(block, start, min(start + self.size.limit, _rows(block)))
+        stop = self._emitter.push(block, start, min(start + self.size.limit, _rows(block)))
         self.size.took(stop - start, self._steady() - began)
         self._at = stop
         if stop == _rows(block):
@@ -96,57 +101,32 @@ class Feed(ABC):
             self._capacity.set()
         return True
 
-    @abstractmethod
-    def push(self, block: InputRows, start: int, stop: int) -> int:
-        """Emit rows from ``start`` to ``stop`` (exclusive) at most; return the index after the last one."""
 
-    @abstractmethod
-    def end(self) -> None:
-        """Emit the final watermark: all rows were emitted."""
-
-
-class SourceFeed(Feed):
+class SourceRowEmitter:
     """Records of a source, which have no event time yet."""
 
-    def __init__(
-        self,
-        inbox: Inbox,
-        size: BatchSize,
-        clock: RuntimeClock,
-        on_input: Callable[[], None],
-        head: Output,
-        *,
-        ends_time: bool,
-    ) -> None:
-        super().__init__(inbox, size, clock, on_input)
+    def __init__(self, head: Output, *, ends_time: bool) -> None:
         self._head = head
         self._ends_time = ends_time
 
     def push(self, block: InputRows, start: int, stop: int) -> int:
+        """Emit rows from ``start`` to ``stop`` (exclusive) at most; return the index after the last one."""
         assert isinstance(block, list)
         self._head.emit(Batch(block[start:stop]))
         return stop
 
     def end(self) -> None:
+        """Emit the final watermark: all rows were emitted."""
         if self._ends_time:
             self._head.watermark(MAX_TIMESTAMP)
 
 
-class ExchangeFeed(Feed):
+class OrderedRowEmitter:
     """Rows of one or two exchanges, each emitted to its input port of the step that reads by key."""
 
     def __init__(
-        self,
-        inbox: Inbox,
-        size: BatchSize,
-        clock: RuntimeClock,
-        on_input: Callable[[], None],
-        input_ports: Sequence[Output],
-        *,
-        fragment: Fragment,
-        until: Timestamp | None,
+        self, input_ports: Sequence[Output], fragment: Fragment, until: Timestamp | None
     ) -> None:
-        super().__init__(inbox, size, clock, on_input)
         self._input_ports = input_ports
         self._watermark_per_timestamp = fragment.watermark_per_timestamp
         self._watermark_lag = fragment.watermark_lag
@@ -155,6 +135,8 @@ class ExchangeFeed(Feed):
         self._watermark = MIN_TIMESTAMP
 
     def push(self, block: InputRows, start: int, stop: int) -> int:
+        """Emit rows from ``start`` to ``stop`` (exclusive) at most, of one input; return the index after the last
+        one."""
         assert isinstance(block, ExchangedRows)
         times = block.times
         self._advance(times[start] - self._watermark_lag)
@@ -167,6 +149,7 @@ class ExchangeFeed(Feed):
         return stop
 
     def end(self) -> None:
+        """Emit the final watermark: all rows were emitted."""
         self._advance(self._end)
 
     def _advance(self, to: Timestamp) -> None:

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 from aflow.backfill.blocks import Inbox, Outbox
 from aflow.backfill.exit_writer import TOGETHER, ExitWriter
-from aflow.backfill.feed import ExchangeFeed, SourceFeed
+from aflow.backfill.feed import Feed, OrderedRowEmitter, SourceRowEmitter
 from aflow.backfill.fragments import Exit, Fragment
 from aflow.backfill.stamp import StampOperator, TimelessOperator
 from aflow.connect import Writer
@@ -179,21 +179,13 @@ class _Run:
 
     def _feed(self, inbox: Inbox, environment: TaskEnvironment, chain: OperatorChain) -> TaskInput:
         size = BatchSize(self._options.batch_records, self._options.loop_budget.total_seconds())
-        clock, until = self._options.clock, self._partition.until
-        on_input = environment.loop.resume
-        if not self._fragment.keyed:
-            return SourceFeed(
-                inbox, size, clock, on_input, chain.input_ports[0], ends_time=until is None
-            )
-        return ExchangeFeed(
-            inbox,
-            size,
-            clock,
-            on_input,
-            chain.input_ports,
-            fragment=self._fragment,
-            until=until,
+        until = self._partition.until
+        emitter = (
+            OrderedRowEmitter(chain.input_ports, self._fragment, until)
+            if self._fragment.keyed
+            else SourceRowEmitter(chain.input_ports[0], ends_time=until is None)
         )
+        return Feed(inbox, emitter, size, self._options.clock, environment.loop.resume)
 
 
 class _StateCapture:
