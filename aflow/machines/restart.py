@@ -1,6 +1,7 @@
 """Restart budgets: the decision to restart a failed job, and after which delay.
 
-Theory. A *budget* is called at each failure and returns ``Restart`` or ``GiveUp``. There are four:
+Theory. A *budget* is called at each failure, with a random number from 0 to below 1 (``draw``), and returns
+``Restart`` or ``GiveUp``. There are four:
 
 - ``NoRestartBudget``: no restarts.
 - ``FixedDelayBudget``: a number of restarts in the whole life of the job, each after the same delay.
@@ -17,7 +18,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
-from typing import Final, Protocol, TypeAlias
+from typing import Final, TypeAlias
 
 from aflow.model.time import Timestamp, short
 
@@ -44,14 +45,6 @@ class GiveUp:
 
 
 Decision: TypeAlias = Restart | GiveUp
-
-
-class RestartBudget(Protocol):
-    """Decides what happens after a failure of the job."""
-
-    def on_failure(self, now: Timestamp, draw: float) -> Decision:
-        """Record the failure and decide; ``draw`` is a random number from 0 to below 1."""
-        ...
 
 
 class NoRestartBudget:

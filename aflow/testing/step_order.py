@@ -21,19 +21,10 @@ from collections.abc import Callable
 from contextvars import Context
 from dataclasses import dataclass
 from random import Random
-from typing import Protocol
-
-
-class TimerOrder(Protocol):
-    """Ranking of timers of one deadline: the lower rank fires first."""
-
-    def rank(self) -> float:
-        """Return the rank of the timer that is being set."""
-        ...
 
 
 class FirstComeFirstServed:
-    """Timers of one deadline fire in the order in which they were set."""
+    """Ranks of timers of one deadline, of which the lowest fires first: the order in which they were set."""
 
     def __init__(self) -> None:
         self._ranks = itertools.count()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import TypeAlias
 
 import pytest
 
@@ -14,11 +15,12 @@ from aflow.machines.restart import (
     GiveUp,
     NoRestartBudget,
     Restart,
-    RestartBudget,
 )
 
+Budget: TypeAlias = NoRestartBudget | FixedDelayBudget | ExponentialDelayBudget | FailureRateBudget
 
-def decisions(budget: RestartBudget, *times: int, draw: float = 0.5) -> Sequence[Decision]:
+
+def decisions(budget: Budget, *times: int, draw: float = 0.5) -> Sequence[Decision]:
     """Return the decisions at failures at these times."""
     return [budget.on_failure(at, draw) for at in times]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Final
+from typing import Final, TypeAlias
 
 from aflow.machines.restart import (
     Decision,
@@ -12,10 +12,11 @@ from aflow.machines.restart import (
     FixedDelayBudget,
     GiveUp,
     Restart,
-    RestartBudget,
 )
 from tests.conformance.driver import Driver, Outcome, call
 from tests.conformance.scenarios import Json, UnknownWord
+
+Budget: TypeAlias = FixedDelayBudget | ExponentialDelayBudget | FailureRateBudget
 
 _UNLIMITED: Final = 2**62
 #: The default draw: the largest, which is the most likely to exceed the bounds.
@@ -87,7 +88,7 @@ class RestartStrategies(Driver):
         return decision
 
 
-def _maker(strategy: Json) -> Callable[[], RestartBudget]:
+def _maker(strategy: Json) -> Callable[[], Budget]:
     match dict(strategy):
         case {"fixed_delay": given}:
             return lambda: call(_fixed_delay, given)
