@@ -175,7 +175,7 @@ def _reason(record: object, cause: Exception) -> str:
     with suppress(Exception):
         found.dump(record)
     if found.unnamed is None:
-        return f"{described(cause)}; make it plain values, a dataclass, a NamedTuple or a Struct"
+        return f"{str(cause) or described(cause)}; make it plain values, a dataclass, a NamedTuple or a Struct"
     module, name = found.unnamed.__module__, found.unnamed.__qualname__
     return (
         f"class {name} is not found by its name in module {module!r}, as one that is defined inside a function is "

@@ -87,7 +87,7 @@ def _check_node(node: Node, dumps: Dumps) -> None:
     steps, cause = _trace(node, cause, dumps)
     where = f" ({' → '.join(steps)})" if steps else ""
     raise FlowDefinitionError(
-        f"step {node.name!r} cannot be sent to executors: {described(cause)}{where}; {_cure(node, dumps)}"
+        f"step {node.name!r} cannot be sent to executors: {str(cause) or described(cause)}{where}; {_cure(node, dumps)}"
     ) from cause
 
 
