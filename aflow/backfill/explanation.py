@@ -12,6 +12,7 @@ from aflow.backfill.fragment_planner import before_time
 from aflow.backfill.fragments import Exit, Fragment, FragmentPlan
 from aflow.errors import readable
 from aflow.graph.nodes import Edge, Node
+from aflow.graph.tree import branches, counted, side_mark
 from aflow.model.time import Timestamp
 
 __all__ = ["explain"]
@@ -45,8 +46,8 @@ class _PlanText:
         exchanges = sum(exit.reader is not None for one in plan.fragments for exit in one.exits)
         end = "to its end" if self._until is None else f"up to {readable(self._until)}"
         yield (
-            f"flow {plan.flow!r} over history {end}: {_count(len(plan.fragments), 'fragment')}, "
-            f"{_count(exchanges, 'keyed exchange')}, {_count(plan.key_groups, 'key group')}"
+            f"flow {plan.flow!r} over history {end}: {counted(len(plan.fragments), 'fragment')}, "
+            f"{counted(exchanges, 'keyed exchange')}, {counted(plan.key_groups, 'key group')}"
         )
         for fragment in plan.fragments:
             yield ""
@@ -69,22 +70,27 @@ class _PlanText:
         yield from self._tree(fragment)
 
     def _tree(self, fragment: Fragment) -> Iterator[str]:
-        """Yield the tree below the head; iterative, since a chain may exceed Python's recursion limit."""
-        shown: set[int] = set()
-        waiting = _followers(fragment, fragment.head, "  ")
-        while waiting:
-            follower, indent, last = waiting.pop()
-            branch = f"{indent}{'└─' if last else '├─'} "
+        """Yield the tree below the head. A step that is below several others is shown in full once."""
+        seen: set[int] = set()
+
+        def below(follower: _Follower) -> list[_Follower]:
+            # Asked after the line of the follower is complete, and again for each of its further places.
+            if isinstance(follower, Exit) or follower[1].id in seen:
+                return []
+            seen.add(follower[1].id)
+            return _followers(fragment, follower[1])
+
+        for start, follower in branches(_followers(fragment, fragment.head), below, "  "):
             if isinstance(follower, Exit):
-                yield branch + self._exit(follower)
+                yield start + self._exit(follower)
                 continue
             edge, node = follower
-            if node.id in shown:
-                yield f"{branch}{node.name}  as above{_side(edge.side)}"
-                continue
-            shown.add(node.id)
-            yield f"{branch}{self._step(fragment, node, edge.origin)}{_side(edge.side)}"
-            waiting += _followers(fragment, node, indent + ("   " if last else "│  "))
+            text = (
+                f"{node.name}  as above"
+                if node.id in seen
+                else self._step(fragment, node, edge.origin)
+            )
+            yield f"{start}{text}{side_mark(edge.side)}"
 
     def _step(self, fragment: Fragment, node: Node, upstream: Node | None = None) -> str:
         facts = [f"{node.what} {node.detail}".rstrip() if node.source is None else node.what]
@@ -102,7 +108,7 @@ class _PlanText:
 
     def _exit(self, exit: Exit) -> str:
         if exit.sink is not None:
-            return f"→ sink {exit.sink.name}{_side(exit.side)}"
+            return f"→ sink {exit.sink.name}{side_mark(exit.side)}"
         assert exit.reader is not None  # an exit has a sink or a reader
         head = self._plan.fragments[exit.reader].head
         role = f" as its {head.roles[exit.input]} input" if head.roles else ""
@@ -141,26 +147,16 @@ class _PlanText:
         return f" (all rows of source {fragment.head.name!r}: it has no event time to be cut at)"
 
 
-def _followers(fragment: Fragment, parent: Node, indent: str) -> list[tuple[_Follower, str, bool]]:
-    """Return the lines below ``parent``, last one first, each with its indentation and whether it is the last."""
+def _followers(fragment: Fragment, parent: Node) -> list[_Follower]:
+    """Return the lines below ``parent``."""
     found: list[_Follower] = [
         (edge, node)
         for node in fragment.nodes[1:]
         for edge in node.inputs
         if edge.origin.id == parent.id
     ]
-    found += [exit for exit in fragment.exits if exit.origin.id == parent.id]
-    last = len(found) - 1
-    return [(one, indent, at == last) for at, one in enumerate(found)][::-1]
-
-
-def _side(side: str | None) -> str:
-    return "" if side is None else f" ← side output {side!r}"
+    return [*found, *(exit for exit in fragment.exits if exit.origin.id == parent.id)]
 
 
 def _of_side(side: str | None) -> str:
     return "" if side is None else f", side output {side!r}"
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"

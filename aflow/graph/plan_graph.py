@@ -12,6 +12,7 @@ from typing import TypeAlias
 from aflow.graph.guarantee import Guarantee, RecoveryMode, after_crash, weakest
 from aflow.graph.nodes import Broadcast, Custom, Edge, Forward, HashByKey, Kind, Node, Rebalance
 from aflow.graph.plan import Channels, Plan, TaskPlan
+from aflow.graph.tree import branches, counted, side_mark
 from aflow.graph.unread_outputs import unread
 
 __all__ = ["to_mermaid", "to_text"]
@@ -31,8 +32,8 @@ def to_text(plan: Plan) -> str:
     """Return the tasks with their chains, exchanges and key groups, then the end-to-end guarantee of each sink."""
     subtasks = sum(task.parallelism for task in plan.tasks)
     lines = [
-        f"flow {plan.flow!r}: {_count(len(plan.tasks), 'task')} in {_count(subtasks, 'subtask')}, "
-        f"{_count(plan.key_groups, 'key group')}"
+        f"flow {plan.flow!r}: {counted(len(plan.tasks), 'task')} in {counted(subtasks, 'subtask')}, "
+        f"{counted(plan.key_groups, 'key group')}"
     ]
     task_of, dropped = _task_of(plan), unread(plan)
     for task in plan.tasks:
@@ -45,7 +46,7 @@ def to_mermaid(plan: Plan) -> str:
     dropped = unread(plan)
     lines = ["flowchart LR"]
     for task in plan.tasks:
-        title = f"task {task.index} · {_count(task.parallelism, 'subtask')}"
+        title = f"task {task.index} · {counted(task.parallelism, 'subtask')}"
         lines.append(f'    subgraph task{task.index}["{_escaped(title)}"]')
         lines += [f"        {_shape(node, dropped)}" for node in task.nodes]
         lines += [f"        {_arrow(edge, node)}" for edge, node in _links(task)]
@@ -61,33 +62,16 @@ def to_mermaid(plan: Plan) -> str:
 def _task_lines(
     plan: Plan, task: TaskPlan, task_of: dict[int, TaskPlan], dropped: Dropped
 ) -> Iterator[str]:
-    yield f"task {task.index}: {_count(task.parallelism, 'subtask')}{_key_groups(plan, task)}"
+    yield f"task {task.index}: {counted(task.parallelism, 'subtask')}{_key_groups(plan, task)}"
     for number, channels in enumerate(task.incoming):
         yield f"  reads {_origin(channels, task_of)}: {_exchange(channels, number)}"
     yield f"  {_node_line(task.head, dropped)}"
-    yield from _branches(task, task.head, "  ", dropped)
-
-
-def _branches(task: TaskPlan, parent: Node, indent: str, dropped: Dropped) -> Iterator[str]:
-    """Yield the steps chained to ``parent`` as a tree. It uses a stack: chains may exceed Python's recursion limit."""
     readers: dict[int, list[tuple[Edge, Node]]] = {}
     for edge, node in _links(task):
         readers.setdefault(edge.origin.id, []).append((edge, node))
-    waiting = _indented_readers(readers, parent, indent)
-    while waiting:
-        edge, node, indent, last = waiting.pop()
-        side = "" if edge.side is None else f" ← side output {edge.side!r}"
-        yield f"{indent}{'└─' if last else '├─'} {_node_line(node, dropped)}{side}"
-        waiting += _indented_readers(readers, node, indent + ("   " if last else "│  "))
-
-
-def _indented_readers(
-    readers: dict[int, list[tuple[Edge, Node]]], parent: Node, indent: str
-) -> list[tuple[Edge, Node, str, bool]]:
-    """Return the readers of ``parent``, last one first, with their indentation, and True for the last one."""
-    found = readers.get(parent.id, [])
-    last = len(found) - 1
-    return [(edge, node, indent, at == last) for at, (edge, node) in enumerate(found)][::-1]
+    below = branches(readers.get(task.head.id, []), lambda one: readers.get(one[1].id, []), "  ")
+    for start, (edge, node) in below:
+        yield f"{start}{_node_line(node, dropped)}{side_mark(edge.side)}"
 
 
 def _guarantee_lines(plan: Plan) -> Iterator[str]:
@@ -195,7 +179,3 @@ def _escaped(text: str) -> str:
     """Escape ``text`` for a quoted Mermaid label; non-ASCII letters are kept, line breaks become spaces."""
     flat = " ".join(text.split())
     return "".join(char if char in _PLAIN or char.isalnum() else f"#{ord(char)};" for char in flat)
-
-
-def _count(number: int, what: str) -> str:
-    return f"{number:,} {what}" if number == 1 else f"{number:,} {what}s"
