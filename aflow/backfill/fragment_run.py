@@ -19,6 +19,7 @@ from aflow.backfill.blocks import Inbox, Outbox
 from aflow.backfill.exit_writer import TOGETHER, ExitWriter
 from aflow.backfill.feed import Feed, OrderedRowEmitter, SourceRowEmitter
 from aflow.backfill.fragments import Exit, Fragment
+from aflow.backfill.resources import FragmentResources
 from aflow.backfill.stamp import StampOperator, TimelessOperator
 from aflow.connect import Writer
 from aflow.errors import InternalError, SinkError
@@ -35,7 +36,6 @@ from aflow.runtime.exchanges import Exchanges
 from aflow.runtime.failures import closing, first_cause
 from aflow.runtime.loop_budget import LoopBudget
 from aflow.runtime.operator_chain import ChainBuilder, OperatorChain
-from aflow.runtime.operator_chain import Resources as Resources
 from aflow.runtime.options import Options
 from aflow.runtime.task import StreamTask, TaskInput
 from aflow.runtime.task_environment import TaskEnvironment
@@ -72,33 +72,27 @@ class FragmentResult:
     """Records at or after the end of the history."""
 
 
-class NoResources:
-    """Resources of fragments whose calls need none."""
-
-    def of(self, node: int, subtask: int) -> object:
-        """Return None."""
-        return None
-
-
 async def run_fragment(
     fragment: Fragment,
     partition: Partition,
     inbox: Inbox,
     outbox: Outbox,
     *,
-    resources: Resources | None = None,
+    resources: FragmentResources | None = None,
     options: Options | None = None,
     flow: str = "backfill",
     together: int = TOGETHER,
 ) -> FragmentResult:
-    """Run over one partition to its end. ``resources`` are opened and closed by the caller.
+    """Run over one partition to its end. ``resources`` are opened and closed by the caller; None if it needs none.
 
     Records are emitted when ``together`` of an exit are buffered, and at the end. Raises ``OperatorError`` for failures
     of user functions, and the errors of ``inbox`` and ``outbox``.
     """
     run = _Run(fragment, partition, options or Options(key_groups=partition.key_groups), flow)
     try:
-        return await run.through(inbox, outbox, resources or NoResources(), together)
+        return await run.through(
+            inbox, outbox, resources or FragmentResources(fragment, flow), together
+        )
     except BaseExceptionGroup as group:
         first = first_cause(group)
         # An error of the outbox: exits are sinks for the task only.
@@ -123,7 +117,7 @@ class _Run:
         self._plan = Plan(flow, (self._task,), partition.key_groups)
 
     async def through(
-        self, inbox: Inbox, outbox: Outbox, resources: Resources, together: int
+        self, inbox: Inbox, outbox: Outbox, resources: FragmentResources, together: int
     ) -> FragmentResult:
         writers: dict[int, list[Writer[Any]]] = {
             node.id: [ExitWriter(way, outbox, together)] * self._partition.subtasks
