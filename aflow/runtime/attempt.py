@@ -21,7 +21,7 @@ from aflow.model.elements import CheckpointKind
 from aflow.runtime.calls.reports import Reports
 from aflow.runtime.calls.resources import OpenResources
 from aflow.runtime.cancellation import JobTaskGroup
-from aflow.runtime.checkpoints.coordinator import CheckpointCoordinator, CoordinatorOptions
+from aflow.runtime.checkpoints.coordinator import CheckpointCoordinator
 from aflow.runtime.checkpoints.inflight import InFlightCodec
 from aflow.runtime.checkpoints.restoration import Restoration
 from aflow.runtime.checkpoints.settings import Checkpointing, Unaligned
@@ -131,8 +131,10 @@ class JobAttempt:
             using.settings,
             using.storage,
             self._options.clock,
-            CoordinatorOptions(await self._first_id(using), await using.storage.kept(), using.draw),
-            using.on_ended,
+            first_id=await self._first_id(using),
+            completed=await using.storage.kept(),
+            draw=using.draw,
+            on_ended=using.on_ended,
         )
         stack.callback(self.coordinator.close, "the job is not running any more")
         await recover_sinks(self._plan, restoration)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from aflow.graph.nodes import Custom, Edge, Forward, Node
-from aflow.graph.plan import Channels, Plan, TaskPlan
+from aflow.graph.plan import Plan, TaskPlan
 from aflow.model.batch import Batch
 from aflow.runtime.channel import Channel, InputChannels
 from aflow.runtime.checkpoints.inflight import ElementOrigin
@@ -23,8 +23,8 @@ class Exchanges:
         """``tasks`` are the environments of all subtasks, by the index of the task."""
         self._plan = plan
         self._home = {node.id: task for task in plan.tasks for node in task.nodes}
-        #: The channels of each exchange, by (reader node, input number): ``[writer subtask][reader subtask]``.
-        self._channels: dict[tuple[int, int], list[list[Channel]]] = {}
+        #: By index of the reading task, number of its input, and writing subtask: the channels, with their origins.
+        self._channels: dict[tuple[int, int, int], list[tuple[ElementOrigin, Channel]]] = {}
         #: By index of the task: the channels into each of its subtasks.
         self._inputs = {
             task.index: [InputChannels(one.loop.resume) for one in tasks[task.index]]
@@ -33,44 +33,35 @@ class Exchanges:
         for task in plan.tasks:
             for number, channels in enumerate(task.incoming):
                 writers = tasks[self._home[channels.edge.origin.id].index]
-                made = self._connect(channels, self._inputs[task.index], writers, capacity)
-                self._channels[channels.reader.id, number] = made
+                for index, writer in enumerate(writers):
+                    self._channels[task.index, number, index] = [
+                        (
+                            origin,
+                            self._inputs[task.index][origin.reader].add(
+                                capacity, writer.loop.resume
+                            ),
+                        )
+                        for origin in _origins(task, number, index, len(writers))
+                    ]
 
     def home(self, node: Node) -> TaskPlan:
         """Return the task that a step runs in."""
         return self._home[node.id]
 
-    def _connect(
-        self,
-        channels: Channels,
-        readers: Sequence[InputChannels],
-        writers: Sequence[TaskEnvironment],
-        capacity: int,
-    ) -> list[list[Channel]]:
-        """Create the channels of each writing subtask: to the reader of its own index, or to all readers."""
-        forward = isinstance(channels.edge.partitioning, Forward)
-        return [
-            [
-                reader.add(capacity, writer.loop.resume)
-                for reader in (readers[index : index + 1] if forward else readers)
-            ]
-            for index, writer in enumerate(writers)
-        ]
-
     def edges(self, plan: TaskPlan, subtask: int) -> Iterator[tuple[Edge, OutEdge]]:
         """Create the sending ends of a subtask, with the edges of the plan that they belong to."""
         for reader in self._plan.tasks:
             for number, channels in enumerate(reader.incoming):
-                origin = channels.edge.origin
+                edge, origin = channels.edge, channels.edge.origin
                 if self._home[origin.id] is not plan:
                     continue
-                custom = isinstance(channels.edge.partitioning, Custom)
+                custom = isinstance(edge.partitioning, Custom)
                 yield (
-                    channels.edge,
+                    edge,
                     make_edge(
                         channels.reader.name if custom else origin.name,
-                        channels.edge.partitioning,
-                        self._channels[channels.reader.id, number][subtask],
+                        edge.partitioning,
+                        [channel for _, channel in self._channels[reader.index, number, subtask]],
                         self._plan.key_groups,
                     ),
                 )
@@ -81,38 +72,38 @@ class Exchanges:
 
     def origins(self, plan: TaskPlan, subtask: int) -> list[ElementOrigin]:
         """Return the origins of the channels of a subtask, in the order of its gate."""
-        return [
-            origin
-            for number in range(len(plan.incoming))
-            for origin in self._all_origins(plan, number)
-            if origin.reader == subtask
-        ]
-
-    def _all_origins(self, plan: TaskPlan, number: int) -> Iterator[ElementOrigin]:
-        """Yield the origins of all channels of one input."""
-        edge = plan.incoming[number].edge
-        writers, readers = self._home[edge.origin.id].parallelism, plan.parallelism
-        for writer in range(writers):
-            targets = (writer,) if isinstance(edge.partitioning, Forward) else range(readers)
-            for reader in targets:
-                yield ElementOrigin(number, writer, writers, reader, readers, edge.partitioning)
+        return [origin for origin, _ in self._into(plan) if origin.reader == subtask]
 
     def refill(self, plan: TaskPlan, restoration: Restoration) -> None:
         """Put restored records in flight into their channels, before all others."""
-        if not plan.incoming:
+        origins: dict[tuple[int, int, int], ElementOrigin] = {}
+        channels: dict[tuple[int, int, int], Channel] = {}
+        for origin, channel in self._into(plan):
+            ends = origin.number, origin.writer, origin.reader
+            origins[ends], channels[ends] = origin, channel
+        if not channels:
             return
-        origins = {
-            (origin.number, origin.writer, origin.reader): origin
-            for number in range(len(plan.incoming))
-            for origin in self._all_origins(plan, number)
-        }
         found = restoration.in_flight(plan.head.name, origins, self._plan.key_groups)
         for origin, elements in found.items():
-            exchange = self._channels[plan.head.id, origin.number]
-            row = exchange[origin.writer]
-            channel = row[0] if isinstance(origin.partitioning, Forward) else row[origin.reader]
+            channel = channels[origin.number, origin.writer, origin.reader]
             for element in elements:
                 if isinstance(element, Batch):
                     channel.put_batch(element)
                 else:
                     channel.put(element)
+
+    def _into(self, plan: TaskPlan) -> list[tuple[ElementOrigin, Channel]]:
+        """Return all channels into a task, by input and then by writer, as they were created."""
+        return [
+            one
+            for (reader, _, _), channels in self._channels.items()
+            if reader == plan.index
+            for one in channels
+        ]
+
+
+def _origins(reader: TaskPlan, number: int, writer: int, writers: int) -> Iterator[ElementOrigin]:
+    """Yield the origins of the channels of one writing subtask: to the reader of its own index, or to all readers."""
+    partitioning, readers = reader.incoming[number].edge.partitioning, reader.parallelism
+    for target in (writer,) if isinstance(partitioning, Forward) else range(readers):
+        yield ElementOrigin(number, writer, writers, target, readers, partitioning)

@@ -165,24 +165,30 @@ class JobBuilder:
     ) -> StreamTask:
         restore = partial(self._restore, [one.start for one in self._environments[plan.index]])
         size = BatchSize(self._options.batch_records, self._options.loop_budget.total_seconds())
-        if plan.head.source is not None:
-            fetcher = self._fetcher(plan.head, plan.head.source, environment, size)
-            chain = self._chains.build(
-                plan, environment, writers, has_queued=fetcher.has_queued, restore=restore
-            )
-            return self._source_task(plan, environment, chain, fetcher)
         channels = self._exchanges.inputs(plan, environment.id.subtask)
+        fetcher = self._fetcher(plan.head, environment, size)
+        has_queued = channels.has_queued if fetcher is None else fetcher.has_queued
         chain = self._chains.build(
-            plan, environment, writers, has_queued=channels.has_queued, restore=restore
+            plan, environment, writers, has_queued=has_queued, restore=restore
         )
-        return self._reading_task(plan, environment, chain, size)
+        source = self._source_input(plan.head, environment, chain, fetcher)
+        checkpointer = self._checkpointer(plan, environment, chain, source)
+        return StreamTask(
+            environment,
+            source or self._gate(plan, environment, chain, size, checkpointer),
+            chain,
+            checkpointer,
+            check=self._check(plan, chain, source),
+            replay=self._in_flight_inside(plan, environment, chain),
+        )
 
-    def _fetcher(
-        self, head: Node, source: Source[Any], environment: TaskEnvironment, size: BatchSize
-    ) -> Fetcher:
+    def _fetcher(self, head: Node, environment: TaskEnvironment, size: BatchSize) -> Fetcher | None:
+        """Return None in a task that reads channels."""
+        if head.source is None:
+            return None
         return Fetcher(
             head.name,
-            source,
+            head.source,
             self._sources[head.name],
             subtask=environment.id.subtask,
             size=size,
@@ -190,32 +196,35 @@ class JobBuilder:
             on_fetched=environment.loop.resume,
         )
 
-    def _source_task(
+    def _source_input(
+        self,
+        head: Node,
+        environment: TaskEnvironment,
+        chain: OperatorChain,
+        fetcher: Fetcher | None,
+    ) -> SourceInput | None:
+        """Return the input of a source, at the positions in the checkpoint; None in a task that reads channels."""
+        if fetcher is None:
+            return None
+        source = SourceInput(fetcher, chain.input_ports[0], chain.operators, self._options.clock)
+        if self._restoration is not None:
+            subtask, progress = environment.id.subtask, self._restoration.progress(head.name)
+            # Only one subtask has to store the names of ended splits.
+            ended = progress.ended if progress is not None and subtask == 0 else ()
+            source.restore(self._sources[head.name].begun(subtask), ended)
+        return source
+
+    def _gate(
         self,
         plan: TaskPlan,
         environment: TaskEnvironment,
         chain: OperatorChain,
-        fetcher: Fetcher,
-    ) -> StreamTask:
-        source = SourceInput(fetcher, chain.input_ports[0], chain.operators, self._options.clock)
-        self._restore_positions(plan.head, environment.id.subtask, source)
-        checkpointer = self._checkpointer(plan, environment, chain, source)
-        return StreamTask(
-            environment,
-            source,
-            chain,
-            checkpointer,
-            check=self._check(plan, chain, source),
-            replay=self._in_flight_inside(plan, environment, chain),
-        )
-
-    def _reading_task(
-        self, plan: TaskPlan, environment: TaskEnvironment, chain: OperatorChain, size: BatchSize
-    ) -> StreamTask:
-        checkpointer = self._checkpointer(plan, environment, chain)
+        size: BatchSize,
+        checkpointer: SubtaskCheckpointer | None,
+    ) -> Gate:
         origins = self._exchanges.origins(plan, environment.id.subtask)
         ports = chain.input_ports
-        gate = Gate(
+        return Gate(
             self._exchanges.inputs(plan, environment.id.subtask),
             # A union has one port for all of its inputs.
             [ports[min(origin.number, len(ports) - 1)] for origin in origins],
@@ -227,14 +236,6 @@ class JobBuilder:
                 for index, origin in enumerate(origins)
                 if plan.incoming[origin.number].timeless
             ],
-        )
-        return StreamTask(
-            environment,
-            gate,
-            chain,
-            checkpointer,
-            check=self._check(plan, chain),
-            replay=self._in_flight_inside(plan, environment, chain),
         )
 
     def _in_flight_inside(
@@ -259,7 +260,7 @@ class JobBuilder:
         plan: TaskPlan,
         environment: TaskEnvironment,
         chain: OperatorChain,
-        source: SourceInput | None = None,
+        source: SourceInput | None,
     ) -> SubtaskCheckpointer | None:
         """Return None in a job without checkpoints."""
         checkpointed = self._checkpointed
@@ -283,7 +284,7 @@ class JobBuilder:
         )
 
     def _check(
-        self, plan: TaskPlan, chain: OperatorChain, source: SourceInput | None = None
+        self, plan: TaskPlan, chain: OperatorChain, source: SourceInput | None
     ) -> StorableCheck | None:
         """Return None in a job without checkpoints."""
         checkpointed = self._checkpointed
@@ -315,14 +316,6 @@ class JobBuilder:
             timers=environment.timers,
             start=environment.start,
         )
-
-    def _restore_positions(self, head: Node, subtask: int, source: SourceInput) -> None:
-        """Let a subtask of a source continue from the positions in the checkpoint."""
-        if self._restoration is not None:
-            progress = self._restoration.progress(head.name)
-            # Only one subtask has to store the names of ended splits.
-            ended = progress.ended if progress is not None and subtask == 0 else ()
-            source.restore(self._sources[head.name].begun(subtask), ended)
 
     def _restore(
         self, siblings: Sequence[TaskStart], operator: Operator, context: OperatorContext

@@ -52,16 +52,6 @@ class _PendingCheckpoint:
     path: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class CoordinatorOptions:
-    """Arguments of the coordinator that are not settings of the user."""
-
-    first_id: int
-    completed: Sequence[int] = ()
-    draw: float = 0.0
-    """From 0 to 1: the part of the interval that passes before the first periodic checkpoint."""
-
-
 class CheckpointCoordinator:
     """Coordinates the checkpoints of one attempt to run a job."""
 
@@ -71,10 +61,16 @@ class CheckpointCoordinator:
         settings: Checkpointing,
         storage: CheckpointStorage,
         clock: RuntimeClock,
-        options: CoordinatorOptions,
+        *,
+        first_id: int,
+        completed: Sequence[int],
+        draw: float,
         on_ended: Callable[[CheckpointInfo], None],
     ) -> None:
-        """``on_ended`` is called with the outcome of each checkpoint."""
+        """``draw``, from 0 to 1, is the part of the interval that passes before the first periodic checkpoint.
+
+        ``on_ended`` is called with the outcome of each checkpoint.
+        """
         self.storage = storage
         self.threads = WorkerActivity()
         self._plan = plan
@@ -88,9 +84,9 @@ class CheckpointCoordinator:
                 for task in plan.tasks
                 for subtask in range(task.parallelism)
             ],
-            _machine_settings(settings, options.draw),
-            first_id=options.first_id,
-            completed=options.completed,
+            _machine_settings(settings, draw),
+            first_id=first_id,
+            completed=completed,
         )
         #: The group of the running tasks; None before ``start``.
         self._group: asyncio.TaskGroup | None = None
