@@ -131,7 +131,6 @@ class ChainBuilder:
         }
         edges = list(self._exchanges.edges(plan, subtask))
         outputs, links = _connect(plan.nodes, operators, counters, edges)
-        rooms = _downstream_capacity(plan, operators, outputs)
         timers: list[LoopTimer] = []
         for node in plan.nodes:
             operator = operators.get(node.id)
@@ -157,18 +156,28 @@ class ChainBuilder:
                 None if plan.head.source is None else plan.head.name,
                 environment.loop.resume,
             ),
-            slots={
-                one: CallSlots(
-                    one,
-                    environment.loop,
-                    self._loop_budget,
-                    rooms=rooms[node],
-                    report=self._reports.give_up,
-                )
-                for node, one in operators.items()
-                if isinstance(one, AsyncOperator)
-            },
+            slots=self._slots(
+                environment, operators, _downstream_capacity(plan, operators, outputs)
+            ),
         )
+
+    def _slots(
+        self,
+        environment: TaskEnvironment,
+        operators: Mapping[int, Operator],
+        rooms: Mapping[int, Sequence[Room]],
+    ) -> dict[AsyncOperator, CallSlots]:
+        return {
+            one: CallSlots(
+                one,
+                environment.loop,
+                self._loop_budget,
+                rooms=rooms[node],
+                report=self._reports.give_up,
+            )
+            for node, one in operators.items()
+            if isinstance(one, AsyncOperator)
+        }
 
     def _count(self, node: Node) -> StepCounters:
         counters = StepCounters()

@@ -31,7 +31,9 @@ class Pickled(Generic[T]):
         try:
             return pickle.dumps(value, protocol=_PROTOCOL)
         except Exception as exc:  # __reduce__ and __getstate__ are the user's: they raise anything
-            raise CodecError(f"{shown(value)} cannot be pickled: {str(exc) or described(exc)}") from exc
+            raise CodecError(
+                f"{shown(value)} cannot be pickled: {str(exc) or described(exc)}"
+            ) from exc
 
     def decode(self, data: bytes) -> T:
         try:
