@@ -7,13 +7,13 @@ from typing import Any, Protocol, TypeVar
 
 from aflow.state.cells import ValueCell
 from aflow.state.keyed_entries import Keyed, KeyedRows, KeyGroupCodec
-from aflow.state.specs import Cells, StateSpec, ValueState
+from aflow.state.specs import StateSpec, ValueState
 
 C = TypeVar("C")
 T = TypeVar("T")
 
 
-class KeyedBackend(Cells, Protocol):
+class KeyedBackend(Protocol):
     """State of many keys; its cells read and write the state of ``key``.
 
     All calls are made in the subtask's coroutine. The operator sets ``key`` before it calls user code, which uses

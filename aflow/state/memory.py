@@ -7,34 +7,15 @@ from typing import Any, Final, TypeVar
 
 from aflow.errors import FlowDefinitionError, OperatorError
 from aflow.model.time import MAX_TIMESTAMP, Clock, Timestamp
-from aflow.state.cells import AggregatingCell, ListCell, MapCell, ReducingCell, ValueCell
+from aflow.state.cells import ValueCell
 from aflow.state.key_kinds import KeyKinds
-from aflow.state.keyed_cells import (
-    KeyedAggregatingCell,
-    KeyedListCell,
-    KeyedMapCell,
-    KeyedReducingCell,
-    KeyedValueCell,
-)
 from aflow.state.keyed_entries import CapturedRows, Keyed, KeyedRows, KeyGroupCodec, KeyRow
-from aflow.state.specs import (
-    AggregatingState,
-    ListState,
-    MapState,
-    ReducingState,
-    StateSpec,
-    ValueState,
-)
+from aflow.state.specs import StateSpec, ValueState
 from aflow.state.tables import TOUCHED, Table, Tables
 from aflow.state.timed_rows import decode_moment
 
 C = TypeVar("C")
 T = TypeVar("T")
-K = TypeVar("K", bound=Hashable)
-V = TypeVar("V")
-IN = TypeVar("IN")
-ACC = TypeVar("ACC")
-OUT = TypeVar("OUT")
 
 #: Up to this number of changed keys, changes are always captured alone.
 _FEW: Final = 256
@@ -88,25 +69,10 @@ class MemoryBackend:
         self.key = self._no_key
 
     def cell(self, spec: StateSpec[C]) -> C:
-        return spec.cell(self)
-
-    def value_cell(self, spec: ValueState[T]) -> ValueCell[T]:
-        return self.stored_cell(spec)
+        return spec.cell(self, self._tables.of(spec).live_rows)
 
     def stored_cell(self, spec: StateSpec[Any]) -> ValueCell[Any]:
-        return KeyedValueCell(self, self._tables.of(spec).live_rows)
-
-    def list_cell(self, spec: ListState[T]) -> ListCell[T]:
-        return KeyedListCell(self, self._tables.of(spec).live_rows)
-
-    def map_cell(self, spec: MapState[K, V]) -> MapCell[K, V]:
-        return KeyedMapCell(self, self._tables.of(spec).live_rows)
-
-    def reducing_cell(self, spec: ReducingState[T]) -> ReducingCell[T]:
-        return KeyedReducingCell(self, self._tables.of(spec).live_rows, spec.fn)
-
-    def aggregating_cell(self, spec: AggregatingState[IN, ACC, OUT]) -> AggregatingCell[IN, OUT]:
-        return KeyedAggregatingCell(self, self._tables.of(spec).live_rows, spec.aggregate)
+        return ValueCell(self, self._tables.of(spec).live_rows)
 
     def table(self, spec: ValueState[T]) -> MutableMapping[Hashable, T]:
         return self._untimed(spec).rows

@@ -16,13 +16,21 @@ from datetime import timedelta
 from enum import Enum
 from inspect import iscoroutinefunction
 from types import MemberDescriptorType
-from typing import Any, Final, Generic, Protocol, TypeGuard, TypeVar
+from typing import Any, Final, Generic, TypeGuard, TypeVar
 
 from aflow.errors import FlowDefinitionError, shown
 from aflow.model.codecs import Codec
 from aflow.model.time import positive_millis
 from aflow.state.aggregate import Aggregate, accumulator_codec
-from aflow.state.cells import AggregatingCell, ListCell, MapCell, ReducingCell, ValueCell
+from aflow.state.cells import (
+    AggregatingCell,
+    CurrentKey,
+    ListCell,
+    MapCell,
+    ReducingCell,
+    Rows,
+    ValueCell,
+)
 from aflow.state.layouts import Layout, Many, One, Pairs, state_codec
 
 C_co = TypeVar("C_co", covariant=True)
@@ -44,22 +52,6 @@ class TtlOn(Enum):
     """Writes."""
     READ = "read"
     """Writes and reads."""
-
-
-class Cells(Protocol):
-    """Factory of cells: a backend or a transaction."""
-
-    def value_cell(self, spec: ValueState[T]) -> ValueCell[T]: ...
-
-    def list_cell(self, spec: ListState[T]) -> ListCell[T]: ...
-
-    def map_cell(self, spec: MapState[K, V]) -> MapCell[K, V]: ...
-
-    def reducing_cell(self, spec: ReducingState[T]) -> ReducingCell[T]: ...
-
-    def aggregating_cell(
-        self, spec: AggregatingState[IN, ACC, OUT]
-    ) -> AggregatingCell[IN, OUT]: ...
 
 
 # Declarations are frozen but not slotted: on Python 3.11 `ValueState[int]("n")` of a frozen, slotted dataclass raises,
@@ -105,8 +97,8 @@ class StateSpec(ABC, Generic[C_co]):
         """Return the encoding of the state of one key."""
 
     @abstractmethod
-    def cell(self, cells: Cells) -> C_co:
-        """Return the cell that ``cells`` makes for this declaration."""
+    def cell(self, at: CurrentKey, rows: Rows[Any]) -> C_co:
+        """Return a cell of this state for the key of ``at``, over ``rows``."""
 
     def view(self, stored: Any) -> object:
         """Return ``stored`` for readers outside of handlers."""
@@ -123,8 +115,8 @@ class ValueState(StateSpec[ValueCell[T]]):
     def layout(self) -> Layout[T]:
         return One("value", state_codec(self.of, self.codec))
 
-    def cell(self, cells: Cells) -> ValueCell[T]:
-        return cells.value_cell(self)
+    def cell(self, at: CurrentKey, rows: Rows[Any]) -> ValueCell[T]:
+        return ValueCell(at, rows)
 
 
 @dataclass(frozen=True, eq=False)
@@ -137,8 +129,8 @@ class ListState(StateSpec[ListCell[T]]):
     def layout(self) -> Layout[list[T]]:
         return Many(state_codec(self.of, self.codec))
 
-    def cell(self, cells: Cells) -> ListCell[T]:
-        return cells.list_cell(self)
+    def cell(self, at: CurrentKey, rows: Rows[Any]) -> ListCell[T]:
+        return ListCell(at, rows)
 
     def view(self, stored: list[T]) -> list[T]:
         return list(stored)
@@ -158,8 +150,8 @@ class MapState(StateSpec[MapCell[K, V]]):
     def layout(self) -> Layout[dict[K, V]]:
         return Pairs(state_codec(self.key), state_codec(self.of, self.codec))
 
-    def cell(self, cells: Cells) -> MapCell[K, V]:
-        return cells.map_cell(self)
+    def cell(self, at: CurrentKey, rows: Rows[Any]) -> MapCell[K, V]:
+        return MapCell(at, rows)
 
     def view(self, stored: dict[K, V]) -> dict[K, V]:
         return dict(stored)
@@ -180,8 +172,8 @@ class ReducingState(StateSpec[ReducingCell[T]]):
     def layout(self) -> Layout[T]:
         return One("reducing", state_codec(self.of, self.codec))
 
-    def cell(self, cells: Cells) -> ReducingCell[T]:
-        return cells.reducing_cell(self)
+    def cell(self, at: CurrentKey, rows: Rows[Any]) -> ReducingCell[T]:
+        return ReducingCell(at, rows, self.fn)
 
 
 @dataclass(frozen=True, eq=False)
@@ -201,8 +193,8 @@ class AggregatingState(StateSpec[AggregatingCell[IN, OUT]], Generic[IN, ACC, OUT
     def layout(self) -> Layout[ACC]:
         return One("aggregating", accumulator_codec(self.aggregate, self.of))
 
-    def cell(self, cells: Cells) -> AggregatingCell[IN, OUT]:
-        return cells.aggregating_cell(self)
+    def cell(self, at: CurrentKey, rows: Rows[Any]) -> AggregatingCell[IN, OUT]:
+        return AggregatingCell(at, rows, self.aggregate)
 
     def view(self, stored: ACC) -> OUT:
         return self.aggregate.result(stored)

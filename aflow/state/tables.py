@@ -9,7 +9,7 @@ from typing import Any, Final
 from aflow.errors import CheckpointError, FlowDefinitionError, InternalError, RestoreError, shown
 from aflow.model.codecs import CodecError
 from aflow.model.time import Clock, Timestamp, to_millis
-from aflow.state.keyed_cells import Rows
+from aflow.state.cells import Rows
 from aflow.state.keyed_entries import KeyRow
 from aflow.state.layouts import Layout, check_description, description
 from aflow.state.snapshot import STATES, Entry
