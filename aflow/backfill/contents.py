@@ -20,8 +20,7 @@ from aflow.runtime.checkpoints.directory.names import manifest_name, manifest_nu
 from aflow.runtime.checkpoints.directory.paths import local_folder
 from aflow.runtime.checkpoints.directory.reader import ReadSource, content, state_of
 from aflow.state.descriptions import Description
-from aflow.state.manifest import Link, Manifest
-from aflow.state.manifest_codec import manifest_of
+from aflow.state.manifest import Link, Manifest, manifest_of
 from aflow.state.snapshot import STATES, Entry, OperatorSnapshot
 from aflow.state.specs import RESERVED
 from aflow.state.stored_values import json_line, key_value, opened, state_value

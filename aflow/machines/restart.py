@@ -184,6 +184,11 @@ class FailureRateBudget:
         return Restart(self._delay, self._attempt)
 
 
+RestartBudget: TypeAlias = (
+    NoRestartBudget | FixedDelayBudget | ExponentialDelayBudget | FailureRateBudget
+)
+
+
 def _times(count: int) -> str:
     return "once" if count == 1 else f"{count} times"
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Generic, Protocol, TypeGuard, TypeVar, overload
+from typing import Any, Final, Generic, TypeGuard, TypeVar, overload
 
 from aflow.errors import CheckpointError, FlowDefinitionError, OperatorError, RestoreError
 from aflow.model.codecs import PLAIN, CodecError
@@ -19,45 +19,6 @@ from aflow.state.specs import StateSpec, attributes, check_name, declared_states
 K = TypeVar("K", bound=Hashable)
 V = TypeVar("V")
 D = TypeVar("D")
-
-
-class BroadcastView(Protocol[K, V]):
-    """Read access to broadcast state. Its values must not be changed: other subtasks would not see the change."""
-
-    @overload
-    def get(self, key: K) -> V | None: ...
-    @overload
-    def get(self, key: K, default: V | D) -> V | D: ...
-
-    def items(self) -> list[tuple[K, V]]: ...
-
-    def keys(self) -> list[K]: ...
-
-    def values(self) -> list[V]: ...
-
-    def __iter__(self) -> Iterator[K]:
-        """Iterate over a copy of the keys."""
-        ...
-
-    def __contains__(self, key: object) -> bool: ...
-
-    def __len__(self) -> int: ...
-
-
-class BroadcastCell(BroadcastView[K, V], Protocol[K, V]):
-    """Write access to broadcast state, in the handler of control records."""
-
-    def put(self, key: K, value: V) -> None:
-        """Add an entry or replace it. Raises ``OperatorError`` outside the handler of control records."""
-        ...
-
-    def remove(self, key: K) -> bool:
-        """Remove the entry of ``key``. Return False if there was none. Raises as ``put`` does."""
-        ...
-
-    def clear(self) -> None:
-        """Remove all entries. Raises as ``put`` does."""
-        ...
 
 
 # Not slotted, and compared by identity, for the reasons given in `aflow.state.specs`.
@@ -129,10 +90,10 @@ class BroadcastStore:
         #: True in the handler of control records.
         self.writable = False
         self.views: Final[Mapping[BroadcastState[Any, Any], BroadcastView[Any, Any]]] = {
-            spec: _View(self._tables[spec.name].rows) for spec in specs
+            spec: BroadcastView(self._tables[spec.name].rows) for spec in specs
         }
         self.cells: Final[Mapping[BroadcastState[Any, Any], BroadcastCell[Any, Any]]] = {
-            spec: _Cell(self._tables[spec.name].rows, self) for spec in specs
+            spec: BroadcastCell(self._tables[spec.name].rows, self) for spec in specs
         }
 
     def __len__(self) -> int:
@@ -205,7 +166,9 @@ class _Table:
     rows: dict[Any, Any]
 
 
-class _View(Generic[K, V]):
+class BroadcastView(Generic[K, V]):
+    """Read access to broadcast state. Its values must not be changed: other subtasks would not see the change."""
+
     __slots__ = ("_rows",)
 
     def __init__(self, rows: dict[K, V]) -> None:
@@ -228,6 +191,7 @@ class _View(Generic[K, V]):
         return list(self._rows.values())
 
     def __iter__(self) -> Iterator[K]:
+        """Iterate over a copy of the keys."""
         return iter(self.keys())
 
     def __contains__(self, key: object) -> bool:
@@ -237,7 +201,9 @@ class _View(Generic[K, V]):
         return len(self._rows)
 
 
-class _Cell(_View[K, V]):
+class BroadcastCell(BroadcastView[K, V]):
+    """Write access to broadcast state, in the handler of control records."""
+
     __slots__ = ("_store",)
 
     def __init__(self, rows: dict[K, V], store: BroadcastStore) -> None:
@@ -245,10 +211,12 @@ class _Cell(_View[K, V]):
         self._store = store
 
     def put(self, key: K, value: V) -> None:
+        """Add an entry or replace it. Raises ``OperatorError`` outside the handler of control records."""
         self._store.check_writable()
         self._rows[key] = value
 
     def remove(self, key: K) -> bool:
+        """Remove the entry of ``key``. Return False if there was none. Raises as ``put`` does."""
         self._store.check_writable()
         if key not in self._rows:
             return False
@@ -256,6 +224,7 @@ class _Cell(_View[K, V]):
         return True
 
     def clear(self) -> None:
+        """Remove all entries. Raises as ``put`` does."""
         self._store.check_writable()
         self._rows.clear()
 

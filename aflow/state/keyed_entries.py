@@ -97,10 +97,6 @@ class KeyGroupCodec:
         self._groups = key_groups
         self._count = key_group_count
 
-    def file(self, named: Mapping[str, Iterable[tuple[Hashable, bytes]]]) -> Keyed:
-        """Return the entries by key group and name. Raises ``CheckpointError`` for a key without encoding."""
-        return _filed(_Places(self.place), named)
-
     def read(self, keyed: Keyed, name: str) -> Iterator[tuple[Hashable, bytes]]:
         """Yield the entries of ``name`` in this subtask's key groups.
 
@@ -250,16 +246,6 @@ def _replaced(
         group, encoded = places.of(key)
         groups.setdefault(group, set()).add(encoded)
     return {group: frozenset(encoded) for group, encoded in groups.items()}
-
-
-def merge_keyed(first: Keyed, second: Keyed) -> Keyed:
-    """Merge keyed entries that have no common name but ``STATES``."""
-    both: dict[int, Mapping[str, tuple[Entry, ...]]] = dict(first)
-    for group, names in second.items():
-        known = both.get(group, {})
-        states = known.get(STATES, ()) + names.get(STATES, ())
-        both[group] = {**known, **names, STATES: states} if states else {**known, **names}
-    return both
 
 
 def merge_rows(parts: Iterable[KeyedRows]) -> KeyedRows:

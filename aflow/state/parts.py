@@ -26,7 +26,7 @@ from typing import Final, TypeAlias, TypeVar
 import msgspec
 
 from aflow.errors import CheckpointError, RestoreError
-from aflow.state.manifest import FORMAT
+from aflow.state.manifest import FORMAT, newer
 from aflow.state.snapshot import Entry, OperatorSnapshot
 
 T = TypeVar("T")
@@ -220,12 +220,6 @@ def _start(data: bytes, what: str) -> int:
         version = data[head : head + length].decode(errors="replace")
         raise RestoreError(newer(what, written, version))
     return head + length
-
-
-def newer(what: str, written: int, aflow: str) -> str:
-    """Return the message for a file of an unknown, newer format."""
-    by = f"aflow {aflow}" if aflow else "an unknown version of aflow"
-    return f"{what} has format {written}, written by {by}; this version reads formats up to {FORMAT}: upgrade aflow"
 
 
 class PartReader:

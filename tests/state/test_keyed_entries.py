@@ -18,7 +18,6 @@ from aflow.state.keyed_entries import (
     LazyRows,
     Members,
     are_immutable,
-    merge_keyed,
     merge_rows,
 )
 from aflow.state.snapshot import STATES
@@ -141,17 +140,6 @@ def test_parts_together_are_complete_or_changes_of_all_their_keys() -> None:
 
     assert both == KeyedRows({"x": [("a", b"1")], "y": [("b", b"2")]}, {"a", "b"}, {"x": b"is x"})
     assert merge_rows([KeyedRows({}), KeyedRows({})]).keys is None
-
-
-def test_merged_entries_have_the_descriptions_of_both() -> None:
-    one = {1: {"x": ((A, b"1"),), STATES: ((b"x", b"is x"),)}}
-    other = {1: {"y": ((A, b"2"),), STATES: ((b"y", b"is y"),)}, 2: {"y": ((C, b"3"),)}}
-
-    both = merge_keyed(one, other)
-
-    assert both[1][STATES] == ((b"x", b"is x"), (b"y", b"is y"))
-    assert both[1]["x"] == ((A, b"1"),)
-    assert both[2] == {"y": ((C, b"3"),)}
 
 
 class Text(str):

@@ -7,8 +7,7 @@ from hashlib import sha256
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aflow.state.manifest import FileRef
-from aflow.state.manifest_checksums import checksum, wrong_with
+from aflow.state.manifest import FileRef, checksum, wrong_with
 
 
 def test_the_checksum_is_the_common_crc_32() -> None:

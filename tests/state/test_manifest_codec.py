@@ -11,8 +11,18 @@ from hypothesis import strategies as st
 
 from aflow.errors import CheckpointError, RestoreError
 from aflow.model.elements import CheckpointKind
-from aflow.state.manifest import FORMAT, FileRef, Link, Manifest, StepState, SubtaskState
-from aflow.state.manifest_codec import flow_of, manifest_bytes, manifest_of, place_bytes
+from aflow.state.manifest import (
+    FORMAT,
+    FileRef,
+    Link,
+    Manifest,
+    StepState,
+    SubtaskState,
+    flow_of,
+    manifest_bytes,
+    manifest_of,
+    place_bytes,
+)
 
 whole = st.integers(0, 2**53)
 #: JSON has no lone surrogates.

@@ -15,7 +15,7 @@ from aflow.errors import CheckpointError, FlowDefinitionError, RestoreError
 from aflow.model.codecs import PLAIN, Pickled
 from aflow.model.key_groups import DEFAULT_KEY_GROUPS, KeyGroupRange, key_group, ranges
 from aflow.state.aggregate import Aggregate
-from aflow.state.keyed_entries import Keyed, KeyGroupCodec, merge_keyed
+from aflow.state.keyed_entries import Keyed, KeyGroupCodec
 from aflow.state.memory import MemoryBackend
 from aflow.state.snapshot import STATES, OperatorSnapshot, merge
 from aflow.state.specs import (
@@ -182,23 +182,15 @@ def test_a_state_that_is_new_since_the_snapshot_starts_empty() -> None:
 def test_names_of_the_operator_itself_are_ignored() -> None:
     last = ValueState("last", of=int)
     before = holding(last, a=1)
-    timers = before.key_codec.file({"@timers": [("a", b"1")], "@empty": []})
+    stored = {
+        group: {**names, "@timers": ((b"a", b"1"),), "@empty": ()}
+        for group, names in before.snapshot().items()
+    }
 
     after = backend_of(last)
-    after.restore(merge_keyed(before.snapshot(), timers))
+    after.restore(stored)
 
     assert after.table(last) == {"a": 1}
-
-
-def test_merged_entries_have_groups_that_only_one_side_has() -> None:
-    first: Keyed = {1: {"x": ((b"k", b"1"),)}, 2: {"x": ((b"l", b"2"),)}}
-    second: Keyed = {2: {"@y": ((b"l", b"3"),)}, 3: {"@y": ((b"m", b"4"),)}}
-
-    assert merge_keyed(first, second) == {
-        1: {"x": ((b"k", b"1"),)},
-        2: {"x": ((b"l", b"2"),), "@y": ((b"l", b"3"),)},
-        3: {"@y": ((b"m", b"4"),)},
-    }
 
 
 @pytest.mark.parametrize("parallelism", [1, 2, 5])

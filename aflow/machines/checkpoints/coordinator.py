@@ -29,12 +29,12 @@ After Flink's ``CheckpointCoordinator``.
 
 from __future__ import annotations
 
+from bisect import insort
 from collections import deque
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from aflow.errors import InternalError
-from aflow.machines.checkpoints.completed_checkpoints import CompletedCheckpoints
 from aflow.machines.checkpoints.events import (
     Acknowledged,
     AlarmFired,
@@ -59,14 +59,15 @@ from aflow.machines.checkpoints.events import (
     Stored,
     TriggerTasks,
 )
-from aflow.machines.checkpoints.failures import FailureCounter
-from aflow.machines.checkpoints.pending_checkpoint import PendingCheckpoint
 from aflow.machines.checkpoints.requests import DuringPause, Load, RequestDecider, WantedCheckpoint
 from aflow.model.elements import CheckpointKind
 from aflow.model.time import Timestamp, short
 
 #: Number of events shown when an invariant is broken.
 _REMEMBERED: Final = 20
+
+#: Maximum of tasks named in a reason.
+_NAMED: Final = 3
 
 
 class Coordinator:
@@ -339,3 +340,102 @@ def _refuse(event: Event, reason: str) -> list[Instruction]:
 
 def _story(each: PendingCheckpoint, reason: str) -> str:
     return f"{each.kind.value} {each.id} failed: {reason}"
+
+
+class PendingCheckpoint:
+    """A checkpoint and the tasks that have not acknowledged it. Once all have, it is being *stored*."""
+
+    __slots__ = ("_missing", "deadline", "id", "wanted")
+
+    def __init__(
+        self, number: int, wanted: WantedCheckpoint, tasks: Collection[str], deadline: Timestamp
+    ) -> None:
+        self.id = number
+        self.wanted = wanted
+        #: Time at which it fails unless it has ended.
+        self.deadline = deadline
+        #: Tasks that have not acknowledged.
+        self._missing = set(tasks)
+
+    @property
+    def kind(self) -> CheckpointKind:
+        """The kind of the checkpoint."""
+        return self.wanted.kind
+
+    @property
+    def storing(self) -> bool:
+        """True after the last acknowledgement."""
+        return not self._missing
+
+    def acknowledge(self, task: str) -> bool:
+        """Record an acknowledgement. Return True if it was the last one missing; a repeated one never is."""
+        if task not in self._missing:
+            return False
+        self._missing.remove(task)
+        return self.storing
+
+    def waiting_for(self) -> str:
+        """Return a phrase for messages that names the missing tasks."""
+        if self.storing:
+            return "while it was being stored"
+        named = sorted(self._missing)[:_NAMED]
+        more = len(self._missing) - len(named)
+        return f"without {', '.join(named)}" + (f" and {more} more" if more else "")
+
+
+class CompletedCheckpoints:
+    """The newest ``keep`` completed checkpoints, by id. ``known`` are those of earlier attempts, which may be more."""
+
+    __slots__ = ("_ids", "_keep")
+
+    def __init__(self, keep: int, known: Iterable[int] = ()) -> None:
+        self._keep = keep
+        #: Ascending. Above ``keep`` only before the first ``add``.
+        self._ids = sorted(set(known))
+
+    @property
+    def ids(self) -> tuple[int, ...]:
+        """Checkpoints that are kept, oldest first."""
+        return tuple(self._ids)
+
+    def add(self, checkpoint: int) -> tuple[int, ...]:
+        """Add a checkpoint and return those that are superfluous now, oldest first.
+
+        One that completes after newer ones may be superfluous itself.
+        """
+        insort(self._ids, checkpoint)
+        beyond = len(self._ids) - self._keep
+        if beyond <= 0:
+            return ()
+        superfluous = tuple(self._ids[:beyond])
+        del self._ids[:beyond]
+        return superfluous
+
+
+class FailureCounter:
+    """Counts failed checkpoints until one succeeds.
+
+    Each id must be reported once. A failure is not counted if a newer checkpoint has succeeded: the job can be restored
+    from that. After Flink's ``CheckpointFailureManager``.
+    """
+
+    __slots__ = ("_succeeded", "_tolerable", "count")
+
+    def __init__(self, tolerable: int) -> None:
+        self._tolerable = tolerable
+        #: The newest checkpoint that succeeded; -1 before the first.
+        self._succeeded = -1
+        #: Failures since that one.
+        self.count = 0
+
+    def failed(self, checkpoint: int) -> bool:
+        """Count a failure. Return True if there are more than are tolerable."""
+        if checkpoint < self._succeeded:
+            return False
+        self.count += 1
+        return self.count > self._tolerable
+
+    def succeeded(self, checkpoint: int) -> None:
+        """Set the count to 0."""
+        self._succeeded = max(self._succeeded, checkpoint)
+        self.count = 0

@@ -6,8 +6,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from aflow.machines.checkpoints.completed_checkpoints import CompletedCheckpoints
-from aflow.machines.checkpoints.coordinator import Coordinator
+from aflow.machines.checkpoints.coordinator import CompletedCheckpoints, Coordinator
 from aflow.machines.checkpoints.events import (
     Acknowledged,
     AlarmFired,

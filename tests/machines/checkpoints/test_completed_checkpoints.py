@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aflow.machines.checkpoints.completed_checkpoints import CompletedCheckpoints
+from aflow.machines.checkpoints.coordinator import CompletedCheckpoints
 
 
 def test_the_oldest_is_superfluous_when_there_are_more_than_are_kept() -> None:

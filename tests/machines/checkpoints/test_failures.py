@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aflow.machines.checkpoints.failures import FailureCounter
+from aflow.machines.checkpoints.coordinator import FailureCounter
 
 
 def test_the_first_failure_is_too_much_when_none_is_tolerated() -> None:

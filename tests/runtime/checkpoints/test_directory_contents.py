@@ -16,9 +16,7 @@ from aflow.backfill.contents import rows_of, stored_parts
 from aflow.errors import CheckpointError, RestoreError
 from aflow.runtime.checkpoints.directory.reader import read_checkpoint
 from aflow.runtime.checkpoints.directory.storage import DirectoryStorage
-from aflow.state.manifest import Manifest
-from aflow.state.manifest_checksums import checksum
-from aflow.state.manifest_codec import manifest_bytes
+from aflow.state.manifest import Manifest, checksum, manifest_bytes
 from tests.runtime.checkpoints.sample_checkpoints import TASK, complete, manifest
 from tests.stable_ids import stable
 

@@ -20,7 +20,7 @@ from aflow.errors import CheckpointError
 from aflow.model.file_locks import lock_exclusively
 from aflow.runtime.checkpoints.directory.names import TEMPORARY
 from aflow.runtime.checkpoints.directory.threads import in_a_task
-from aflow.state.manifest_checksums import in_hexadecimal
+from aflow.state.manifest import in_hexadecimal
 
 
 class Occupied(Exception):

@@ -20,9 +20,7 @@ from aflow.runtime.checkpoints.directory.paths import local_folder
 from aflow.runtime.checkpoints.directory.session import THREADS
 from aflow.runtime.checkpoints.directory.threads import to_its_end
 from aflow.runtime.checkpoints.storage import Restored
-from aflow.state.manifest import FileRef, Link, Manifest
-from aflow.state.manifest_checksums import wrong_size, wrong_with
-from aflow.state.manifest_codec import manifest_of
+from aflow.state.manifest import FileRef, Link, Manifest, manifest_of, wrong_size, wrong_with
 from aflow.state.parts import decoded, encoded
 from aflow.state.read_errors import wrap_read_errors
 from aflow.state.snapshot import OperatorSnapshot, merge, replay

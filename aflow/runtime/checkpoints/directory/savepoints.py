@@ -17,8 +17,7 @@ from aflow.runtime.checkpoints.directory.files import Files, Written, reason, st
 from aflow.runtime.checkpoints.directory.names import PARTS, manifest_name, part_name
 from aflow.runtime.checkpoints.directory.reader import ReadSource, content, state_of
 from aflow.runtime.checkpoints.directory.threads import to_its_end
-from aflow.state.manifest import FileRef, Link, Manifest, StepState, SubtaskState
-from aflow.state.manifest_codec import manifest_bytes
+from aflow.state.manifest import FileRef, Link, Manifest, StepState, SubtaskState, manifest_bytes
 
 T = TypeVar("T")
 

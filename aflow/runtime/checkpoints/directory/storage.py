@@ -48,8 +48,15 @@ from aflow.runtime.checkpoints.directory.reader import ReadSource, manifest_in, 
 from aflow.runtime.checkpoints.directory.savepoints import check_new, export, rewritten
 from aflow.runtime.checkpoints.directory.session import StorageSession
 from aflow.runtime.checkpoints.storage import Restored
-from aflow.state.manifest import FORMAT, FileRef, Link, Manifest
-from aflow.state.manifest_codec import flow_of, manifest_bytes, place_bytes
+from aflow.state.manifest import (
+    FORMAT,
+    FileRef,
+    Link,
+    Manifest,
+    flow_of,
+    manifest_bytes,
+    place_bytes,
+)
 from aflow.state.snapshot import OperatorSnapshot
 
 
