@@ -449,6 +449,26 @@ def test_state_is_restored_by_the_owner_of_the_key_at_another_parallelism() -> N
     assert sorted(joined) == sorted(keys)
 
 
+@pytest.mark.parametrize(("kind", "delay"), [(Join.INNER, 0), (Join.FULL, 3)])
+def test_watermarks_that_the_inputs_repeat_after_a_restore_are_not_emitted_again(
+    kind: Join, delay: int
+) -> None:
+    before = harness(kind=kind)
+    before.watermark(100)
+    snapshot = before.snapshot()
+    assert snapshot is not None
+
+    after = harness(kind=kind)
+    after.restore(snapshot)
+    after.watermark(50)
+    after.watermark(100)
+    repeated = after.take()
+    after.watermark(101)
+
+    assert repeated == []
+    assert after.take() == [Watermark(101 - delay)]
+
+
 def test_an_inner_join_cannot_become_an_outer_one() -> None:
     before = harness()
     left(before, 10)
