@@ -28,7 +28,7 @@ from aflow.api.windows import Session, Windows, choose_windows
 from aflow.graph.flow_graph import FlowGraph
 from aflow.graph.nodes import Edge, Forward
 from aflow.machines.windows.assigners import WindowAssigner
-from aflow.machines.windows.evictor import Evictor
+from aflow.machines.windows.evictors import Evictor
 from aflow.machines.windows.trigger import Trigger
 from aflow.model.time import positive_millis
 from aflow.model.windows import Windowed

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from aflow.api.windowed import WindowedStream
     from aflow.api.windows import Windows
     from aflow.machines.windows.assigners import WindowAssigner
-    from aflow.machines.windows.evictor import Evictor
+    from aflow.machines.windows.evictors import Evictor
     from aflow.machines.windows.trigger import Trigger
 
 T = TypeVar("T")

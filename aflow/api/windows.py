@@ -17,8 +17,8 @@ from aflow.machines.windows.assigners import (
     TumblingWindows,
     WindowAssigner,
 )
-from aflow.machines.windows.evictor import Evictor
 from aflow.machines.windows.evictors import Count as CountEvictor
+from aflow.machines.windows.evictors import Evictor
 from aflow.machines.windows.stagger import WindowStagger
 from aflow.machines.windows.trigger import Trigger
 from aflow.machines.windows.triggers import Count as CountTrigger

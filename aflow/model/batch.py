@@ -8,8 +8,9 @@ one.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator, Sequence
-from typing import Final, Generic, TypeVar, cast
+from typing import Any, Final, Generic, TypeVar, cast
 
+from aflow.model.codecs import Codec
 from aflow.model.time import Timestamp
 
 T = TypeVar("T")
@@ -88,3 +89,17 @@ def in_batches(values: list[T], timestamps: list[Timestamp] | None) -> Iterator[
     for at in range(0, len(values), BATCH_RECORDS):
         stop = at + BATCH_RECORDS
         yield Batch(values[at:stop], None if timestamps is None else timestamps[at:stop])
+
+
+def encode_batch(batch: Batch[Any], codec: Codec[object]) -> bytes:
+    """Return the columns of ``batch`` as bytes. Raises ``CodecError`` for values or keys that ``codec`` refuses."""
+    keys = None if batch.keys is None else list(batch.keys)
+    return codec.encode([batch.values, batch.timestamps, keys])
+
+
+def decode_batch(data: bytes, codec: Codec[object]) -> Batch[Any]:
+    """Return the batch that ``data`` was made from. Raises ``CodecError``."""
+    values, timestamps, keys = cast(
+        "tuple[list[Any], list[int] | None, list[Any] | None]", codec.decode(data)
+    )
+    return Batch(values, timestamps, keys)

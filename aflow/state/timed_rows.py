@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable
+from operator import itemgetter
 from typing import Any, Final
 
 from aflow.model.time import MIN_TIMESTAMP, Clock, Timestamp
@@ -95,12 +96,6 @@ class TimedRows:
         """Return the moment of the last touch of the row of ``key``, which must exist."""
         return self._moments[key]
 
-    def drop_expired(self, key: Hashable) -> None:
-        """Forget the row of ``key`` if it is expired."""
-        moment = self._moments.get(key)
-        if moment is not None and self.is_expired(moment, self.now()):
-            self.pop(key)
-
     def sweep(self) -> list[Hashable]:
         """Forget all expired rows and return their keys. Takes time for these only."""
         moments, now = self._moments, self.now()
@@ -119,7 +114,7 @@ class TimedRows:
 
     def hold_all(self, moments: Iterable[tuple[Hashable, Timestamp]]) -> None:
         """Record the last touches of all rows, which were just loaded."""
-        self._moments = OrderedDict(sorted(moments, key=_moment))
+        self._moments = OrderedDict(sorted(moments, key=itemgetter(1)))
 
     def clear(self) -> None:
         """Forget all moments; the owner of the rows clears these."""
@@ -145,7 +140,3 @@ def encode_moment(moment: Timestamp) -> bytes:
 def decode_moment(data: bytes) -> Timestamp:
     """Return the moment of ``encode_moment``."""
     return int.from_bytes(data, "big", signed=True)
-
-
-def _moment(entry: tuple[Hashable, Timestamp]) -> Timestamp:
-    return entry[1]

@@ -190,7 +190,7 @@ class StepHarness(Generic[O, U]):
     @property
     def values(self) -> list[U]:
         """The values of all emitted records."""
-        return _values(self.output)
+        return [one.value for one in self.output if isinstance(one, At)]
 
     def take(self) -> list[Element[U]]:
         """Return the elements emitted since the last call (``output`` and ``values`` keep them)."""
@@ -381,7 +381,3 @@ def _checked(batch: Batch[Any]) -> Batch[Any]:
     if times is not None and len(times) != len(batch):
         raise AssertionError(f"the step emitted {len(batch)} values with {len(times)} timestamps")
     return batch
-
-
-def _values(elements: Sequence[Element[U]]) -> list[U]:
-    return [one.value for one in elements if isinstance(one, At)]

@@ -15,23 +15,11 @@ Callbacks from outside of the loop (another thread, a socket) are not shuffled: 
 from __future__ import annotations
 
 import asyncio
-import itertools
 from collections import deque
 from collections.abc import Callable
 from contextvars import Context
 from dataclasses import dataclass
 from random import Random
-
-
-class FirstComeFirstServed:
-    """Ranks of timers of one deadline, of which the lowest fires first: the order in which they were set."""
-
-    def __init__(self) -> None:
-        self._ranks = itertools.count()
-
-    def rank(self) -> float:
-        """Return one more than the last rank."""
-        return next(self._ranks)
 
 
 class Deadline(float):

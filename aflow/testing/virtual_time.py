@@ -29,6 +29,7 @@ import asyncio
 import functools
 import gc
 import inspect
+import itertools
 import math
 import selectors
 import sys
@@ -47,7 +48,7 @@ import anyio.to_thread
 
 from aflow.errors import AflowError, FlowDefinitionError, shown
 from aflow.model.time import Instant, Timestamp, to_timestamp
-from aflow.testing.step_order import Deadline, FirstComeFirstServed, SeededOrder, TaskStep
+from aflow.testing.step_order import Deadline, SeededOrder, TaskStep
 
 __all__ = [
     "NothingCanHappen",
@@ -110,7 +111,10 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         #: Futures of ``settle``, first in, first out. One is resolved each time the loop has no ready callback.
         self._settling: deque[asyncio.Future[None]] = deque()
         self._seeded = None if seed is None else SeededOrder(seed)
-        self._order = self._seeded or FirstComeFirstServed()
+        #: Returns the rank of a new timer among those of its deadline. Without a seed it is the order of setting.
+        self._rank: Callable[[], float] = (
+            itertools.count().__next__ if self._seeded is None else self._seeded.rank
+        )
         #: The context in which shuffled steps are started. It is not shared: a context cannot be entered twice.
         self._neutral = Context()
         try:
@@ -161,7 +165,7 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         micros = round(when * 1_000_000)
         if when > self.time():
             micros = max(micros, self._micros + 1)
-        deadline = Deadline(micros / 1_000_000, self._order.rank())
+        deadline = Deadline(micros / 1_000_000, self._rank())
         return super().call_at(deadline, callback, *args, context=context)
 
     def call_soon(

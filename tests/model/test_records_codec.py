@@ -14,8 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aflow.connect import BadRecord
-from aflow.model.batch import Batch
-from aflow.model.batch_codec import decode_batch, encode_batch
+from aflow.model.batch import Batch, decode_batch, encode_batch
 from aflow.model.codecs import PICKLE, RECORDS, CodecError
 from aflow.model.windows import GLOBAL_WINDOW, TimeWindow, Windowed
 

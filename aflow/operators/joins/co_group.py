@@ -21,7 +21,7 @@ from enum import Enum
 from typing import Any, ClassVar, cast
 
 from aflow.errors import FlowDefinitionError, OperatorError, shown
-from aflow.machines.windows.evictor import Evictor, EvictorContext
+from aflow.machines.windows.evictors import Evictor, EvictorContext
 from aflow.model.batch import Batch
 from aflow.model.codecs import PLAIN, Codec, CodecError
 from aflow.model.time import Timestamp

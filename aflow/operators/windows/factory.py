@@ -10,7 +10,7 @@ from typing import Final
 
 from aflow.errors import FlowDefinitionError, shown
 from aflow.machines.windows.assigners import SessionWindows, SlidingWindows, TumblingWindows
-from aflow.machines.windows.evictor import Evictor
+from aflow.machines.windows.evictors import Evictor
 from aflow.machines.windows.trigger import Trigger
 from aflow.machines.windows.triggers import EventTime
 from aflow.model.time import TimeDomain

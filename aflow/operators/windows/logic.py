@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from aflow.machines.windows.assigners import WindowAssigner
-from aflow.machines.windows.evictor import Evictor
+from aflow.machines.windows.evictors import Evictor
 from aflow.machines.windows.trigger import Trigger
 from aflow.operators.accumulation import Accumulation
 from aflow.operators.windows.function import WindowFunction

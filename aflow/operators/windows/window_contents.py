@@ -11,7 +11,7 @@ from collections.abc import Callable, Hashable, Iterable
 from enum import Enum
 from typing import Any, ClassVar, Final, Protocol, TypeAlias, cast
 
-from aflow.machines.windows.evictor import Element, Evictor, EvictorContext
+from aflow.machines.windows.evictors import Element, Evictor, EvictorContext
 from aflow.model.codecs import PLAIN
 from aflow.model.time import Timestamp
 from aflow.model.windows import TimeWindow

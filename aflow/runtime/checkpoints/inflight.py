@@ -16,8 +16,7 @@ from typing import Any, Final, cast
 
 from aflow.errors import CheckpointError, RestoreError
 from aflow.graph.nodes import Broadcast, Custom, HashByKey, Partitioning
-from aflow.model.batch import Batch
-from aflow.model.batch_codec import decode_batch, encode_batch
+from aflow.model.batch import Batch, decode_batch, encode_batch
 from aflow.model.codecs import PICKLE, PLAIN, RECORDS, Codec, CodecError
 from aflow.model.elements import ACTIVE, IDLE, Active, Idle, Watermark
 from aflow.model.key_groups import key_group, subtask_of

@@ -74,7 +74,7 @@ def collect(
     return _All("collect", of, stored_as)
 
 
-class _Selected(Aggregate[Any, list[Any], Any]):
+class SelectedAggregate(Aggregate[Any, list[Any], Any]):
     """Base of the aggregates whose accumulator is a list of selected values."""
 
     def __init__(
@@ -93,7 +93,7 @@ class _Selected(Aggregate[Any, list[Any], Any]):
         return acc[0]
 
 
-class _First(_Selected):
+class _First(SelectedAggregate):
     def add(self, acc: list[Any], value: Any) -> list[Any]:
         if not acc:
             acc.append(self._of(value))
@@ -103,7 +103,7 @@ class _First(_Selected):
         return a or b.copy()
 
 
-class _Last(_Selected):
+class _Last(SelectedAggregate):
     def add(self, acc: list[Any], value: Any) -> list[Any]:
         acc[:] = (self._of(value),)
         return acc
@@ -112,7 +112,7 @@ class _Last(_Selected):
         return b.copy() or a
 
 
-class _All(_Selected):
+class _All(SelectedAggregate):
     def add(self, acc: list[Any], value: Any) -> list[Any]:
         acc.append(self._of(value))
         return acc

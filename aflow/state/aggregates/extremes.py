@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable
+from functools import partial
 from typing import Any, Final, Protocol, TypeAlias, TypeVar, overload
 
 from aflow.errors import FlowDefinitionError, shown
 from aflow.state.aggregate import Aggregate
 from aflow.state.aggregates.accumulator_codecs import RankedCodec, values_codec
+from aflow.state.aggregates.arrival_order import SelectedAggregate
 from aflow.state.aggregates.selector import select
 
 T = TypeVar("T")
@@ -147,7 +150,7 @@ def top_k(
     return _Best("top_k", k, _greater, by, of, stored_as)
 
 
-class _Extreme(Aggregate[Any, list[Any], Any]):
+class _Extreme(SelectedAggregate):
     """The minimum or maximum; the accumulator is a list of one value, or of none."""
 
     def __init__(
@@ -157,24 +160,14 @@ class _Extreme(Aggregate[Any, list[Any], Any]):
         of: Callable[[Any], Any] | None,
         stored_as: type[Any] | None,
     ) -> None:
-        self._what: Final = what
+        super().__init__(what, of, stored_as)
         self._before: Final = before
-        self._of: Final = select(of, what)
-        self.codec: Final = values_codec(stored_as)
-
-    def create(self) -> list[Any]:
-        return []
 
     def add(self, acc: list[Any], value: Any) -> list[Any]:
         return self._offer(acc, self._of(value))
 
     def merge(self, a: list[Any], b: list[Any]) -> list[Any]:
         return self._offer(a, b[0]) if b else a
-
-    def result(self, acc: list[Any]) -> Any:
-        if not acc:
-            raise ValueError(f"there are no records, so there is no {self._what}")
-        return acc[0]
 
     def _offer(self, acc: list[Any], value: Any) -> list[Any]:
         if not acc:
@@ -232,15 +225,9 @@ class _Best(Aggregate[Any, Ranked[Any], Any]):
     def _insert(self, acc: Ranked[Any], rank: Any, kept: Any) -> None:
         """Insert ``kept`` after all values that rank before it or equal, and drop the last if there are too many."""
         ranks, values = acc
-        low, high = 0, len(ranks)
-        while low < high:
-            middle = (low + high) // 2
-            if self._before(rank, ranks[middle]):
-                high = middle
-            else:
-                low = middle + 1
-        ranks.insert(low, rank)
-        values.insert(low, kept)
+        index = bisect_left(ranks, True, key=partial(self._before, rank))
+        ranks.insert(index, rank)
+        values.insert(index, kept)
         if len(ranks) > self._k:
             ranks.pop()
             values.pop()

@@ -5,6 +5,7 @@ Karnin, Lang and Liberty, "Optimal Quantile Approximation in Streams", 2016.
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from math import nan
@@ -150,14 +151,7 @@ def _size(error: object, error_of: Callable[[int], float]) -> int:
         raise FlowDefinitionError(
             f"quantile: error must be a fraction of all values, from {least:.6f} up to 1, not {shown(error)}"
         )
-    low, high = _K[0], _K[-1]
-    while low < high:
-        middle = (low + high) // 2
-        if error_of(middle) <= error:
-            high = middle
-        else:
-            low = middle + 1
-    return low
+    return _K[bisect_left(_K, True, key=lambda k: error_of(k) <= error)]
 
 
 @dataclass(frozen=True, slots=True)

@@ -134,7 +134,8 @@ class DiskBackend(MemoryBackend):
         residents.index_expiries(here)
         for table in self._tables.timed:
             for key in here:
-                table.timed_rows.drop_expired(key)
+                if not table.has_row(key):
+                    table.forget(key)
         captured = super()._captured(here)
         away = frozenset(changed).difference(here)
         if not away:

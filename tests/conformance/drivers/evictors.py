@@ -7,7 +7,7 @@ from datetime import timedelta
 from typing import Any, Final
 
 from aflow.machines.windows import evictors
-from aflow.machines.windows.evictor import Evictor
+from aflow.machines.windows.evictors import Evictor
 from tests.conformance.driver import call
 from tests.conformance.drivers.window_operator import Record, WindowOperators
 from tests.conformance.scenarios import Json, UnknownWord

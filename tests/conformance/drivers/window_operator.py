@@ -18,7 +18,7 @@ from aflow.machines.windows.assigners import (
     TumblingWindows,
     WindowAssigner,
 )
-from aflow.machines.windows.evictor import Evictor
+from aflow.machines.windows.evictors import Evictor
 from aflow.machines.windows.trigger import Trigger, TriggerContext, TriggerResult
 from aflow.machines.windows.triggers import (
     ContinuousEventTime,

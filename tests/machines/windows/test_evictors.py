@@ -12,8 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aflow.errors import FlowDefinitionError
-from aflow.machines.windows.evictor import Element, Evictor
-from aflow.machines.windows.evictors import Count, Delta, Time
+from aflow.machines.windows.evictors import Count, Delta, Element, Evictor, Time
 from aflow.model.windows import TimeWindow
 
 WINDOW = TimeWindow(-100, 100)

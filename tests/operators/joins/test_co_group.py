@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from aflow.errors import CheckpointError, FlowDefinitionError, OperatorError
 from aflow.machines.windows.assigners import SlidingWindows, TumblingWindows, WindowAssigner
-from aflow.machines.windows.evictor import Element, Evictor, EvictorContext
+from aflow.machines.windows.evictors import Element, Evictor, EvictorContext
 from aflow.machines.windows.trigger import MergeContext, Trigger, TriggerContext, TriggerResult
 from aflow.machines.windows.triggers import EventTime
 from aflow.model.tags import Tag

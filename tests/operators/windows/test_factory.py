@@ -16,7 +16,7 @@ from aflow.machines.windows.assigners import (
     TumblingWindows,
     WindowAssigner,
 )
-from aflow.machines.windows.evictor import Element, Evictor, EvictorContext
+from aflow.machines.windows.evictors import Element, Evictor, EvictorContext
 from aflow.machines.windows.trigger import Trigger, TriggerContext, TriggerResult
 from aflow.machines.windows.triggers import Count, EventTime, ProcessingTime, Purging
 from aflow.model.time import TimeDomain

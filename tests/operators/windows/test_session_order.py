@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aflow.machines.windows.assigners import DynamicSessionWindows, SessionWindows
-from aflow.machines.windows.evictor import Evictor
+from aflow.machines.windows.evictors import Evictor
 from aflow.machines.windows.triggers import Count, EventTime
 from aflow.model.codecs import PLAIN, CodecError
 from aflow.model.key_groups import key_group

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from aflow.machines.windows.evictor import Element, Evictor, EvictorContext
+from aflow.machines.windows.evictors import Element, Evictor, EvictorContext
 from aflow.machines.windows.triggers import Count, EventTime, Never, Purging
 from aflow.model.time import TimeDomain
 from aflow.model.windows import TimeWindow

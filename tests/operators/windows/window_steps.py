@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from aflow.machines.windows.assigners import TumblingWindows, WindowAssigner
-from aflow.machines.windows.evictor import Element, Evictor, EvictorContext
+from aflow.machines.windows.evictors import Element, Evictor, EvictorContext
 from aflow.machines.windows.trigger import MergeContext, Trigger, TriggerContext, TriggerResult
 from aflow.machines.windows.triggers import EventTime
 from aflow.model.tags import Tag

@@ -12,7 +12,7 @@ import pytest
 
 import aflow as af
 from aflow.machines.windows.assigners import SessionWindows, SlidingWindows, WindowAssigner
-from aflow.machines.windows.evictor import Evictor
+from aflow.machines.windows.evictors import Evictor
 from aflow.machines.windows.trigger import Trigger
 from aflow.machines.windows.triggers import EventTime
 from aflow.operators.accumulation import aggregating
