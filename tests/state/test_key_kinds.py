@@ -78,6 +78,7 @@ def test_keys_of_one_kind_are_not_mixed(keys: list[Any]) -> None:
         pytest.param([Noted(1, "a")], id="a field that does not count"),
         pytest.param(["red", Word.RED], id="text and an enum of text"),
         pytest.param([AT, AT.astimezone(timezone(timedelta(hours=1)))], id="two zones"),
+        pytest.param([AT.replace(fold=1)], id="a repeated hour, which has two folds"),
     ],
 )
 def test_keys_that_may_be_equal_and_stored_differently_are_mixed(keys: list[Any]) -> None:

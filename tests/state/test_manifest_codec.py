@@ -11,6 +11,8 @@ from hypothesis import strategies as st
 
 from aflow.errors import CheckpointError, RestoreError
 from aflow.model.elements import CheckpointKind
+from aflow.model.key_groups import MOST_KEY_GROUPS
+from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from aflow.state.manifest import (
     FORMAT,
     FileRef,
@@ -153,6 +155,36 @@ def test_a_subtask_without_any_part_is_refused() -> None:
         CheckpointError, match="checkpoint 12 names no part for subtask 0 of step 's'"
     ):
         manifest_bytes(with_chain())
+
+
+FILE = FileRef("parts/a", 1, "00000000")
+
+
+def with_subtask(subtask: int, parallelism: int) -> Manifest:
+    state = SubtaskState(subtask, (Link(FILE, 0, 128),))
+    return replace(SMALL, steps=(StepState("s", "map", parallelism, (state,)),))
+
+
+@pytest.mark.parametrize(
+    ("manifest", "message"),
+    [
+        (with_chain(Link(FILE, -1, 1)), "has key groups -1 to 1 of 128 in step 's'"),
+        (with_chain(Link(FILE, 2, 1)), "has key groups 2 to 1 of 128 in step 's'"),
+        (with_chain(Link(FILE, 0, 129)), "has key groups 0 to 129 of 128 in step 's'"),
+        (with_chain(Link(replace(FILE, size=-1), 0, 1)), "has -1 bytes in 'parts/a'"),
+        (with_subtask(0, 0), "has 0 subtasks of step 's'"),
+        (with_subtask(0, MOST_KEY_GROUPS + 1), "subtasks of step 's'"),
+        (with_subtask(2, 2), "has a subtask 2 of 2 of step 's'"),
+        (with_subtask(-1, 2), "has a subtask -1 of 2 of step 's'"),
+        (replace(SMALL, key_groups=0), "has 0 key groups"),
+        (replace(SMALL, key_groups=MOST_KEY_GROUPS + 1), "key groups, which is not between"),
+        (replace(SMALL, created_at=MIN_TIMESTAMP - 1), "has a time that is out of range"),
+        (replace(SMALL, completed_at=MAX_TIMESTAMP + 1), "has a time that is out of range"),
+    ],
+)
+def test_numbers_that_no_manifest_can_have_are_refused(manifest: Manifest, message: str) -> None:
+    with pytest.raises(CheckpointError, match=message):
+        manifest_bytes(manifest)
 
 
 @given(text)
