@@ -3,8 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import date, datetime, time, timedelta
+from decimal import Decimal
 from enum import Enum
+from types import NoneType
 from typing import Any, Final, cast, get_args
+from uuid import UUID
 
 from msgspec import NODEFAULT, Struct, inspect
 
@@ -32,21 +36,21 @@ def schema_of(described: inspect.Type) -> Schema:
     return Schema(root, tuple(builder.finished()))
 
 
-#: Names of scalars. A bytearray is stored as bytes are.
-_SCALARS: Final[dict[type[inspect.Type], str]] = {
-    inspect.NoneType: "None",
-    inspect.BoolType: "bool",
-    inspect.IntType: "int",
-    inspect.FloatType: "float",
-    inspect.StrType: "str",
-    inspect.BytesType: "bytes",
-    inspect.ByteArrayType: "bytes",
-    inspect.DateTimeType: "datetime",
-    inspect.TimeType: "time",
-    inspect.DateType: "date",
-    inspect.TimeDeltaType: "timedelta",
-    inspect.UUIDType: "UUID",
-    inspect.DecimalType: "Decimal",
+#: The stored name of each type without parts, and the Python types of its values.
+SCALARS: Final[dict[type[inspect.Type], tuple[str, tuple[type, ...]]]] = {
+    inspect.NoneType: ("None", (NoneType,)),
+    inspect.BoolType: ("bool", (bool,)),
+    inspect.IntType: ("int", (int,)),
+    inspect.FloatType: ("float", (float, int)),  # as type checkers do, accept an int for a float
+    inspect.StrType: ("str", (str,)),
+    inspect.BytesType: ("bytes", (bytes,)),
+    inspect.ByteArrayType: ("bytes", (bytearray,)),
+    inspect.DateTimeType: ("datetime", (datetime,)),
+    inspect.TimeType: ("time", (time,)),
+    inspect.DateType: ("date", (date,)),
+    inspect.TimeDeltaType: ("timedelta", (timedelta,)),
+    inspect.UUIDType: ("UUID", (UUID,)),
+    inspect.DecimalType: ("Decimal", (Decimal,)),
 }
 
 _ITEMS: Final[dict[type[inspect.Type], str]] = {
@@ -73,8 +77,8 @@ class _SchemaBuilder:
         return [(name, record) for name, record in self._records.items() if record is not None]
 
     def shape(self, part: inspect.Type) -> Shape:
-        if (name := _SCALARS.get(type(part))) is not None:
-            return Scalar(name, _limits(part))
+        if (scalar := SCALARS.get(type(part))) is not None:
+            return Scalar(scalar[0], _limits(part))
         if (kind := _ITEMS.get(type(part))) is not None:
             item = cast("inspect.Type", getattr(part, "item_type"))  # noqa: B009 - all four have it
             return Items(kind, self.shape(item), _limits(part))

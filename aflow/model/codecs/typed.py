@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import datetime
-import decimal
 import enum
-import uuid
 from collections.abc import Iterator
 from typing import Final, Generic, TypeVar, cast, get_args, get_origin
 
@@ -15,7 +12,7 @@ from msgspec import inspect
 from aflow.errors import FlowDefinitionError, shown
 from aflow.model.codecs.base import Codec, CodecError
 from aflow.model.codecs.schema import Schema
-from aflow.model.codecs.schema_of import schema_of
+from aflow.model.codecs.schema_of import SCALARS, schema_of
 
 T = TypeVar("T")
 
@@ -143,19 +140,7 @@ def _reason_to_refuse(part: inspect.Type) -> str | None:
 
 #: The Python types of each description that has no class of its own. Other descriptions are refused.
 _BUILTIN: Final[dict[type[inspect.Type], tuple[type, ...]]] = {
-    inspect.NoneType: (type(None),),
-    inspect.BoolType: (bool,),
-    inspect.IntType: (int,),
-    inspect.FloatType: (float, int),  # as type checkers do, accept an int for a float
-    inspect.StrType: (str,),
-    inspect.BytesType: (bytes,),
-    inspect.ByteArrayType: (bytearray,),
-    inspect.DateTimeType: (datetime.datetime,),
-    inspect.TimeType: (datetime.time,),
-    inspect.DateType: (datetime.date,),
-    inspect.TimeDeltaType: (datetime.timedelta,),
-    inspect.UUIDType: (uuid.UUID,),
-    inspect.DecimalType: (decimal.Decimal,),
+    **{kind: types for kind, (_, types) in SCALARS.items()},
     inspect.ListType: (list,),
     inspect.VarTupleType: (tuple,),
     inspect.TupleType: (tuple,),
