@@ -81,16 +81,14 @@ class StateSpec(ABC, Generic[C_co]):
             raise FlowDefinitionError(
                 f"the ttl_on of state {self.name!r} must be TtlOn.UPDATE or TtlOn.READ, not {shown(self.ttl_on)}"
             )
-        self._check()
-
-    def _check(self) -> None:
-        self._check_types()
-
-    def _check_types(self) -> None:
+        self._check_function()
         try:
             self.layout()
         except FlowDefinitionError as exc:
             raise FlowDefinitionError(f"state {self.name!r}: {exc}") from exc
+
+    def _check_function(self) -> None:
+        """Raise ``FlowDefinitionError`` if the function or aggregate of the declaration is invalid."""
 
     @abstractmethod
     def layout(self) -> Layout[Any]:
@@ -165,9 +163,8 @@ class ReducingState(StateSpec[ReducingCell[T]]):
     of: type[T] | None = field(default=None, kw_only=True)
     codec: Codec[T] | None = field(default=None, kw_only=True)
 
-    def _check(self) -> None:
+    def _check_function(self) -> None:
         _check_plain_function(self.fn, f"state {self.name!r}: the reducing function")
-        self._check_types()
 
     def layout(self) -> Layout[T]:
         return One("reducing", state_codec(self.of, self.codec))
@@ -186,9 +183,8 @@ class AggregatingState(StateSpec[AggregatingCell[IN, OUT]], Generic[IN, ACC, OUT
     aggregate: Aggregate[IN, ACC, OUT]
     of: type[ACC] | None = field(default=None, kw_only=True)
 
-    def _check(self) -> None:
+    def _check_function(self) -> None:
         check_aggregate(self.aggregate, f"state {self.name!r}")
-        self._check_types()
 
     def layout(self) -> Layout[ACC]:
         return One("aggregating", accumulator_codec(self.aggregate, self.of))

@@ -35,11 +35,11 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from aflow.errors import InternalError
+from aflow.machines.alarm import EarliestAlarm
 from aflow.machines.checkpoints.events import (
     Acknowledged,
     AlarmFired,
     Answer,
-    CancelAlarm,
     CoordinatorSettings,
     Declined,
     Discard,
@@ -52,7 +52,6 @@ from aflow.machines.checkpoints.events import (
     Refuse,
     RemovalsCounted,
     Requested,
-    SetAlarm,
     Started,
     Stopped,
     StoreCheckpoint,
@@ -111,8 +110,7 @@ class Coordinator:
         self._scheduled_at: Timestamp = 0
         #: Time at which the clock wants the next one; None: never, or one is queued already.
         self._due: Timestamp | None = None
-        #: The time that the alarm is set to; None if it is not set.
-        self._alarm: Timestamp | None = None
+        self._alarm = EarliestAlarm()
         self._recent: deque[Event] = deque(maxlen=_REMEMBERED)
 
     @property
@@ -168,7 +166,7 @@ class Coordinator:
         return []
 
     def _on_alarm(self, now: Timestamp) -> list[Instruction]:
-        self._alarm = None
+        self._alarm.on_fired()
         done: list[Instruction] = []
         for each in list(self._pending.values()):
             if self._over is None and each.deadline <= now:
@@ -324,11 +322,8 @@ class Coordinator:
         times = [each.deadline for each in self._pending.values()]
         if self._due is not None:
             times.append(self._due)
-        at = min(times, default=None)
-        if at == self._alarm:
-            return []
-        self._alarm = at
-        return [CancelAlarm() if at is None else SetAlarm(at)]
+        change = self._alarm.update(min(times, default=None))
+        return [] if change is None else [change]
 
     def _bug(self, message: str) -> InternalError:
         return InternalError(message, events=tuple(self._recent))
