@@ -348,6 +348,23 @@ def test_a_record_without_an_encoding_fails_the_checkpoint_and_is_named() -> Non
         step.snapshot()
 
 
+def test_watermarks_that_the_inputs_repeat_after_a_restore_are_not_emitted_again() -> None:
+    before = harness()
+    before.watermark(100)
+    snapshot = before.snapshot()
+    assert snapshot is not None
+
+    after = harness()
+    after.restore(snapshot)
+    after.watermark(50)
+    after.watermark(100)
+    repeated = after.take()
+    after.watermark(101)
+
+    assert repeated == []
+    assert after.take() == [Watermark(101)]
+
+
 def test_state_is_restored_by_the_owner_of_the_key_at_another_parallelism() -> None:
     before = harness()
     keys = [f"key-{number}" for number in range(20)]
