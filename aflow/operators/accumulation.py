@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from aflow.errors import shown
@@ -160,36 +160,30 @@ def aggregating(aggregate: Aggregate[Any, Any, Any]) -> Accumulation:
     )
 
 
-def listing(fn: Callable[[list[Any]], Any], of: type[Any] | None) -> Accumulation:
-    """Keep the records, of type ``of``, and return ``fn(values)`` with a new list in the order of arrival.
+def listing(layout: Codec[Any]) -> Accumulation:
+    """Keep the records in a list, in the order of arrival; the list is the result, too.
 
     The order between the records of two parts is unknown, so this is not for windows that merge.
     """
-    return Accumulation(
-        lambda value: [value],
-        _appended,
-        applying(fn, list[Any].copy),
-        _joined,
-        list,
-        codec=layout_of_records(fn, of),
-    )
+    return Accumulation(lambda value: [value], _appended, merge=_joined, fresh=list, codec=layout)
 
 
-def applying(
-    fn: Callable[[list[Any]], Any], copied: Callable[[Any], list[Any]]
-) -> Callable[[Any], Any]:
-    """Return a function that returns ``fn(copied(held))``, and checks the first result of a step."""
-    checked = False
+def applying(fn: Callable[[list[Any]], Any], lists: Accumulation) -> Accumulation:
+    """Return ``lists``, an accumulation of records, with the result ``fn(values)`` for a new list.
+
+    The first result of a step is checked.
+    """
+    records, checked = lists.result, False
 
     def applied(held: Any) -> Any:
         nonlocal checked
-        result = fn(copied(held))
+        result = fn(list(held if records is None else records(held)))
         if not checked:
             refuse_coroutine(result, "a window")
             checked = True
         return result
 
-    return applied
+    return replace(lists, result=applied)
 
 
 def layout_of_records(fn: Callable[[list[Any]], Any] | None, of: type[Any] | None) -> Many[Any]:

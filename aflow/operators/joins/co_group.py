@@ -15,17 +15,15 @@ both inputs together, in the order of arrival.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from enum import Enum
-from typing import Any, ClassVar, cast
+from typing import Any
 
 from aflow.errors import FlowDefinitionError, OperatorError, shown
-from aflow.machines.windows.evictors import Evictor, EvictorContext
+from aflow.machines.windows.evictors import EvictorContext
 from aflow.model.batch import Batch
-from aflow.model.codecs import PLAIN, Codec, CodecError
+from aflow.model.codecs import PLAIN, CodecError
 from aflow.model.time import Timestamp
-from aflow.model.windows import TimeWindow
 from aflow.operators.base import RAISED, TwoInputOperator
 from aflow.operators.first_call import FirstCall
 from aflow.operators.joins.join import Join, JoinFunction
@@ -36,43 +34,32 @@ from aflow.operators.windows.function import WindowContext, WindowFunction
 from aflow.operators.windows.logic import WindowLogic
 from aflow.operators.windows.window_contents import (
     EMPTY,
+    EvictedContents,
     KeyWindow,
-    NumberedElement,
     OnContents,
     WindowContents,
-    in_order,
+    WindowElement,
 )
 from aflow.operators.windows.window_operator import WindowOperator
 from aflow.state.layouts import Many, state_codec
 
-
-class JoinSide(Enum):
-    """Input of a record; the value is the index of its list."""
-
-    LEFT = 0
-    RIGHT = 1
+RecordLists = tuple[list[Any], list[Any]]
+"""The left records of a window and the right ones, in the order of arrival."""
 
 
-class TwoInputContents(WindowContents):
-    """Contents of two inputs. ``on_contents`` gets a pair of new lists: left records and right ones."""
+class TwoListContents(WindowContents):
+    """The records of each input in the order of arrival; the value is a pair of new lists."""
 
-    #: The input of the records that are added.
-    current_side = JoinSide.LEFT
+    kind = "records of two inputs"
 
-
-class TwoListContents(TwoInputContents):
-    """The records of each input in the order of arrival."""
-
-    kind: ClassVar[str] = "records of two inputs"
-
-    def __init__(self, left: Codec[Any], right: Codec[Any]) -> None:
+    def __init__(self, layouts: Sequence[Many[Any]]) -> None:
         self._order = ArrivalOrder()
-        self._codecs = tuple(ArrivalsCodec(self._order, Many(codec)) for codec in (left, right))
+        self._codecs = [ArrivalsCodec(self._order, layout) for layout in layouts]
 
     def add(self, held: Any, value: Any, _timestamp: Timestamp, /) -> Any:
         if held is EMPTY:
             held = (Arrivals(), Arrivals())
-        self._order.add(held[self.current_side.value], value)
+        self._order.add(held[self.side], value)
         return held
 
     def merge(self, held: Any, other: Any) -> Any:
@@ -81,125 +68,28 @@ class TwoListContents(TwoInputContents):
         return held
 
     def fire(
-        self,
-        held: Any,
-        window: TimeWindow,
-        on_contents: OnContents,
-        ctx: EvictorContext,
-        *,
-        last: bool,
-    ) -> Any:
-        lefts, rights = held
+        self, one: KeyWindow, on_contents: OnContents, ctx: EvictorContext, *, last: bool
+    ) -> None:
+        lefts, rights = one.held
         on_contents((lefts.records.copy(), rights.records.copy()))
-        return held
 
     def encode(self, held: Any) -> bytes:
         parts = zip(self._codecs, held, strict=True)
         return PLAIN.encode([codec.encode(arrivals) for codec, arrivals in parts])
 
     def decode(self, data: bytes) -> Any:
-        parts = zip(self._codecs, _parts(data, 2), strict=True)
-        return tuple(codec.decode(part) for codec, part in parts)
+        match PLAIN.decode(data):
+            case [bytes(lefts), bytes(rights)]:
+                return tuple(map(ArrivalsCodec.decode, self._codecs, (lefts, rights)))
+            case _:
+                raise CodecError(f"{len(data)} stored bytes are not {self.kind}")
 
 
-class SidedElement(NumberedElement):
-    """A record of a window for an evictor, with its input."""
-
-    # No slots: a subclass of tuple cannot have any.
-
-    input: JoinSide
-
-    @staticmethod
-    def of_input(value: Any, timestamp: Timestamp, number: int, side: JoinSide) -> SidedElement:
-        """Return a new element."""
-        element = SidedElement(value, timestamp)
-        element.number = number
-        element.input = side
-        return element
-
-
-class TwoEvictedContents(TwoInputContents):
-    """The elements of both inputs in the order of arrival, from which an evictor drops some at each firing."""
-
-    kind: ClassVar[str] = "records of two inputs with timestamps"
-
-    def __init__(self, evictor: Evictor[Any], left: Codec[Any], right: Codec[Any]) -> None:
-        self._evictor = evictor
-        self._codecs: tuple[Codec[Any], Codec[Any]] = left, right
-        self._order = ArrivalOrder()
-
-    def add(self, held: Any, value: Any, timestamp: Timestamp, /) -> Any:
-        element = SidedElement.of_input(value, timestamp, self._order.number(), self.current_side)
-        if held is EMPTY:
-            return [element]
-        held.append(element)
-        return held
-
-    def merge(self, held: Any, other: Any) -> Any:
-        return in_order(held + other)
-
-    def fire(
-        self,
-        held: Any,
-        window: TimeWindow,
-        on_contents: OnContents,
-        ctx: EvictorContext,
-        *,
-        last: bool,
-    ) -> Any:
-        elements = self._checked(self._evictor.before(held, window, ctx))
-        if not elements:
-            return EMPTY
-        lists: tuple[list[Any], list[Any]] = ([], [])
-        for element in elements:
-            lists[element.input.value].append(element.value)
-        on_contents(lists)
-        return self._checked(self._evictor.after(elements, window, ctx)) or EMPTY
-
-    def encode(self, held: Any) -> bytes:
-        elements: list[SidedElement] = held
-        inputs = [element.input.value for element in elements]
-        values = [self._codecs[element.input.value].encode(element.value) for element in elements]
-        timestamps = [element.timestamp for element in elements]
-        numbers = [element.number for element in elements]
-        return PLAIN.encode([inputs, values, timestamps, numbers])
-
-    def decode(self, data: bytes) -> Any:
-        inputs, values, timestamps, *more = _parts(data, 3, 4)
-        # An older snapshot has no numbers: keep the stored order.
-        numbers = map(self._order.restored, more[0] if more else range(len(values)))
-        return [
-            SidedElement.of_input(self._codecs[side.value].decode(value), at, number, side)
-            for side, value, at, number in zip(
-                map(JoinSide, inputs), values, timestamps, numbers, strict=True
-            )
-        ]
-
-    def _checked(self, elements: Any) -> list[SidedElement]:
-        """Return the elements that an evictor returned.
-
-        Raises ``TypeError`` for a new element: its input is unknown.
-        """
-        for element in elements:
-            if not isinstance(element, SidedElement):
-                raise TypeError(
-                    f"{type(self._evictor).__name__} returned an element that it did not get; return those to keep"
-                )
-        return list(elements)
-
-
-def _parts(data: bytes, *counts: int) -> Any:
-    parts: object = PLAIN.decode(data)
-    if not isinstance(parts, list):
-        raise CodecError(f"{len(data)} stored bytes are not the records of two inputs")
-    found = cast("list[list[Any]]", parts)
-    if len(found) not in counts:
-        raise CodecError(f"{len(found)} stored lists are not the records of two inputs")
-    return found
-
-
-RecordLists = tuple[list[Any], list[Any]]
-"""The left records of a window and the right ones, in the order of arrival."""
+def _lists_of(elements: list[WindowElement]) -> RecordLists:
+    lists: RecordLists = ([], [])
+    for element in elements:
+        lists[element.side].append(element.value)
+    return lists
 
 
 class TwoInputWindowOperator(WindowOperator, TwoInputOperator):
@@ -213,26 +103,26 @@ class TwoInputWindowOperator(WindowOperator, TwoInputOperator):
     ) -> None:
         check_logic(logic)
         super().__init__(logic)
-        left, right = state_codec(left_type), state_codec(right_type)
-        self._lists: TwoInputContents = (
-            TwoListContents(left, right)
+        layouts = [Many(state_codec(left_type)), Many(state_codec(right_type))]
+        self._contents = (
+            TwoListContents(layouts)
             if logic.evictor is None
-            else TwoEvictedContents(logic.evictor, left, right)
+            else EvictedContents(
+                logic.evictor, layouts, _lists_of, "records of two inputs with timestamps"
+            )
         )
-        self._contents = self._lists
 
     def process_left(self, batch: Batch[Any]) -> None:
-        self._lists.current_side = JoinSide.LEFT
+        self._contents.side = 0
         self.process(batch)
 
     def process_right(self, batch: Batch[Any]) -> None:
-        self._lists.current_side = JoinSide.RIGHT
+        self._contents.side = 1
         self.process(batch)
 
     def _emit_late(self, batch: Batch[Any], late: list[int]) -> None:
         if late:
-            tag = LATE_LEFT if self._lists.current_side is JoinSide.LEFT else LATE_RIGHT
-            self.output.side(tag, batch.pick(late))
+            self.output.side((LATE_LEFT, LATE_RIGHT)[self._contents.side], batch.pick(late))
 
 
 class CoGroupOperator(TwoInputWindowOperator):

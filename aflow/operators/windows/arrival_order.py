@@ -8,11 +8,11 @@ arrive in one subtask; the numbers of restored records are smaller than all that
 from __future__ import annotations
 
 from array import array
-from collections.abc import Callable
+from operator import attrgetter
 from typing import Any, Final, cast
 
 from aflow.model.codecs import PLAIN, CodecError
-from aflow.operators.accumulation import Accumulation, applying, layout_of_records
+from aflow.operators.accumulation import Accumulation
 from aflow.state.layouts import Many
 
 
@@ -71,7 +71,7 @@ class ArrivalOrder:
 
 
 class ArrivalsCodec:
-    """Codec of records with their numbers. Lists that were stored without numbers keep their order."""
+    """Codec of records with their numbers."""
 
     def __init__(self, order: ArrivalOrder, layout: Many[Any]) -> None:
         self._order = order
@@ -86,30 +86,27 @@ class ArrivalsCodec:
     def decode(self, data: bytes) -> Arrivals:
         """Raises ``CodecError``."""
         held = Arrivals()
-        stored = PLAIN.decode(data)
-        if isinstance(stored, dict):
-            parts = cast("dict[str, Any]", stored)
-            held.records = self._layout.decode(cast("bytes", parts.get("records", b"")))
-            numbers = cast("list[int]", parts.get("numbers", []))
-        elif isinstance(stored, list):
-            held.records = self._layout.decode(data)
-            numbers = list(range(len(held.records)))
-        else:
-            raise CodecError(f"{type(stored).__name__} is not a list of numbered records")
-        if len(numbers) != len(held.records):
-            raise CodecError(f"{len(held.records)} records are stored with {len(numbers)} numbers")
-        held.numbers.extend(map(self._order.restored, numbers))
+        match PLAIN.decode(data):
+            case {"records": bytes(records), "numbers": list(numbers)}:
+                held.records = self._layout.decode(records)
+                held.numbers.extend(map(self._order.restored, cast("list[int]", numbers)))
+            case other:
+                raise CodecError(f"{type(other).__name__} is not a list of numbered records")
+        if len(held.numbers) != len(held.records):
+            raise CodecError(
+                f"{len(held.records)} records are stored with {len(held.numbers)} numbers"
+            )
         return held
 
 
-def arrivals(fn: Callable[[list[Any]], Any], of: type[Any] | None) -> Accumulation:
-    """Keep the records, of type ``of``, and return ``fn(records)``: a list of its own, in the order of arrival."""
+def arrivals(layout: Many[Any]) -> Accumulation:
+    """Keep the records in the order of arrival. The result is a list, which is changed by the next record."""
     order = ArrivalOrder()
     return Accumulation(
         order.first,
         order.add,
-        applying(fn, lambda held: held.records.copy()),
+        attrgetter("records"),
         order.merge,
         Arrivals,
-        codec=ArrivalsCodec(order, layout_of_records(fn, of)),
+        codec=ArrivalsCodec(order, layout),
     )

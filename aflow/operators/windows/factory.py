@@ -14,13 +14,13 @@ from aflow.machines.windows.evictors import Evictor
 from aflow.machines.windows.trigger import Trigger
 from aflow.machines.windows.triggers import EventTime
 from aflow.model.time import TimeDomain
-from aflow.operators.accumulation import listing
+from aflow.operators.accumulation import applying
 from aflow.operators.base import Operator
-from aflow.operators.windows.arrival_order import arrivals
 from aflow.operators.windows.function import check_window_function
 from aflow.operators.windows.logic import WindowLogic
 from aflow.operators.windows.panes import PaneAggregateOperator
 from aflow.operators.windows.sessions import SessionAggregateOperator
+from aflow.operators.windows.window_contents import keeping
 from aflow.operators.windows.window_operator import WindowOperator
 from aflow.state.layouts import state_codec
 
@@ -78,9 +78,7 @@ def _incremental(logic: WindowLogic) -> Operator | None:
     """
     trigger, accumulation, of = logic.trigger, logic.accumulation, logic.of
     if accumulation is None and logic.apply is not None:
-        merging = logic.assigner.merging
-        accumulation = arrivals(logic.apply, of) if merging else listing(logic.apply, of)
-        of = None
+        accumulation, of = applying(logic.apply, keeping(logic)), None
     if (
         logic.assigner.domain is not TimeDomain.EVENT
         or not isinstance(trigger, EventTime)

@@ -1,22 +1,23 @@
 """Contents of a key in a window, and how records become part of them.
 
-A window step uses one kind of ``WindowContents``: it folds records when they arrive, keeps them in a list, or keeps
-them with their timestamps for an evictor. Other parts do not interpret the contents; without records they are
+A window step uses one kind of ``WindowContents``: it folds records when they arrive (into a list, if it keeps them), or
+keeps them with their timestamps for an evictor. Other parts do not interpret the contents; without records they are
 ``EMPTY``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from enum import Enum
-from typing import Any, ClassVar, Final, Protocol, TypeAlias, cast
+from typing import Any, Final, TypeAlias, cast
 
 from aflow.machines.windows.evictors import Element, Evictor, EvictorContext
-from aflow.model.codecs import PLAIN
+from aflow.model.codecs import PLAIN, CodecError
 from aflow.model.time import Timestamp
 from aflow.model.windows import TimeWindow
-from aflow.operators.accumulation import Accumulation, layout_of_records
-from aflow.operators.windows.arrival_order import ArrivalOrder, ArrivalsCodec
+from aflow.operators.accumulation import Accumulation, layout_of_records, listing
+from aflow.operators.windows.arrival_order import ArrivalOrder, arrivals
 from aflow.operators.windows.logic import WindowLogic
 from aflow.state.layouts import Many
 
@@ -61,65 +62,80 @@ OnContents: TypeAlias = Callable[[Any], None]
 """Callback with the value for the window's function."""
 
 
-class WindowContents(Protocol):
+class WindowContents(ABC):
     """Representation of the records of a key in a window."""
 
     #: Name of the representation: contents of another kind cannot be decoded.
-    kind: ClassVar[str]
+    kind: str
+    #: The input of the records that are added, for a step with two inputs.
+    side = 0
 
+    @abstractmethod
     def add(self, held: Any, value: Any, timestamp: Timestamp, /) -> Any:
         """Return the contents with one more record; ``held`` may be ``EMPTY`` and may be changed and returned."""
-        ...
 
+    @abstractmethod
     def merge(self, held: Any, other: Any) -> Any:
         """Return the contents of two windows, neither ``EMPTY``; ``held`` may be changed and returned."""
-        ...
 
+    @abstractmethod
     def fire(
-        self,
-        held: Any,
-        window: TimeWindow,
-        on_contents: OnContents,
-        ctx: EvictorContext,
-        *,
-        last: bool,
-    ) -> Any:
-        """Call ``on_contents`` with the value of the contents, unless they are empty, and return the remaining
-        contents.
+        self, one: KeyWindow, on_contents: OnContents, ctx: EvictorContext, *, last: bool
+    ) -> None:
+        """Call ``on_contents`` with the value of the contents of ``one``, unless an evictor dropped all.
 
         The callback may change and keep the value. ``last`` is True if the contents are dropped next, so that no copy
         is needed.
         """
-        ...
 
+    @abstractmethod
     def encode(self, held: Any) -> bytes:
         """Return the contents as bytes. Raises ``CodecError``."""
-        ...
 
+    @abstractmethod
     def decode(self, data: bytes) -> Any:
         """Return the contents that ``encode`` stored. Raises ``CodecError``."""
-        ...
 
 
 def contents_for(logic: WindowLogic) -> WindowContents:
     """Return the cheapest representation. Only an evictor needs timestamps, and only an evictor prevents folding."""
-    layout = layout_of_records(logic.apply, logic.of)
     if logic.evictor is not None:
-        merging = logic.assigner.merging
-        return EvictedContents(logic.evictor, logic.accumulation, layout, numbered=merging)
+        layout = layout_of_records(logic.apply, logic.of)
+        return EvictedContents(
+            logic.evictor, [layout], _folding(logic.accumulation), "records with timestamps"
+        )
     if logic.accumulation is not None:
-        return AccumulatorContents(logic.accumulation, logic.of)
-    return ArrivalContents(layout) if logic.assigner.merging else ListContents(layout)
+        return AccumulatorContents(logic.accumulation, logic.of, "an accumulator")
+    return AccumulatorContents(keeping(logic), None, "records")
 
 
-class AccumulatorContents:
-    """One accumulator."""
+def keeping(logic: WindowLogic) -> Accumulation:
+    """Return the accumulation that keeps the records of a window in a list."""
+    layout = layout_of_records(logic.apply, logic.of)
+    return arrivals(layout) if logic.assigner.merging else listing(layout)
 
-    kind: ClassVar[str] = "an accumulator"
 
-    def __init__(self, accumulation: Accumulation, of: type[Any] | None) -> None:
+def _folding(accumulation: Accumulation | None) -> Callable[[list[WindowElement]], Any]:
+    """Return the function from the elements of a window to the value for its function."""
+
+    def fold(elements: list[WindowElement]) -> Any:
+        values = [element.value for element in elements]
+        if accumulation is None:
+            return values
+        held = accumulation.first(values[0])
+        for value in values[1:]:
+            held = accumulation.add(held, value)
+        return held if accumulation.result is None else accumulation.result(held)
+
+    return fold
+
+
+class AccumulatorContents(WindowContents):
+    """One accumulator, which may be a list of the records."""
+
+    def __init__(self, accumulation: Accumulation, of: type[Any] | None, kind: str) -> None:
+        self.kind = kind
         self._accumulation = accumulation
-        self._result = accumulation.result
         self._codec = accumulation.codec_for(of)
 
     def add(self, held: Any, value: Any, _timestamp: Timestamp, /) -> Any:
@@ -131,17 +147,11 @@ class AccumulatorContents:
         return self._accumulation.merged(held, other)
 
     def fire(
-        self,
-        held: Any,
-        window: TimeWindow,
-        on_contents: OnContents,
-        ctx: EvictorContext,
-        *,
-        last: bool,
-    ) -> Any:
-        shown = held if last else self._accumulation.copy(held)
-        on_contents(shown if self._result is None else self._result(shown))
-        return held
+        self, one: KeyWindow, on_contents: OnContents, ctx: EvictorContext, *, last: bool
+    ) -> None:
+        shown = one.held if last else self._accumulation.copy(one.held)
+        result = self._accumulation.result
+        on_contents(shown if result is None else result(shown))
 
     def encode(self, held: Any) -> bytes:
         return self._codec.encode(held)
@@ -150,181 +160,98 @@ class AccumulatorContents:
         return self._codec.decode(data)
 
 
-class ListContents:
-    """A list of the records in the order of arrival, for windows that do not merge."""
-
-    kind: ClassVar[str] = "records"
-
-    def __init__(self, layout: Many[Any]) -> None:
-        self._layout = layout
-
-    def add(self, held: Any, value: Any, _timestamp: Timestamp, /) -> Any:
-        if held is EMPTY:
-            return [value]
-        held.append(value)
-        return held
-
-    def merge(self, held: Any, other: Any) -> Any:
-        held.extend(other)
-        return held
-
-    def fire(
-        self,
-        held: Any,
-        window: TimeWindow,
-        on_contents: OnContents,
-        ctx: EvictorContext,
-        *,
-        last: bool,
-    ) -> Any:
-        on_contents(held if last else held.copy())
-        return held
-
-    def encode(self, held: Any) -> bytes:
-        return self._layout.encode(held)
-
-    def decode(self, data: bytes) -> Any:
-        return self._layout.decode(data)
-
-
-class ArrivalContents:
-    """The records in the order of arrival, for windows that merge."""
-
-    kind: ClassVar[str] = "records"
-
-    def __init__(self, layout: Many[Any]) -> None:
-        self._order = ArrivalOrder()
-        self._codec = ArrivalsCodec(self._order, layout)
-
-    def add(self, held: Any, value: Any, _timestamp: Timestamp, /) -> Any:
-        return self._order.first(value) if held is EMPTY else self._order.add(held, value)
-
-    def merge(self, held: Any, other: Any) -> Any:
-        return self._order.merge(held, other)
-
-    def fire(
-        self,
-        held: Any,
-        window: TimeWindow,
-        on_contents: OnContents,
-        ctx: EvictorContext,
-        *,
-        last: bool,
-    ) -> Any:
-        on_contents(held.records if last else held.records.copy())
-        return held
-
-    def encode(self, held: Any) -> bytes:
-        return self._codec.encode(held)
-
-    def decode(self, data: bytes) -> Any:
-        return self._codec.decode(data)
-
-
-class NumberedElement(Element[Any]):
-    """An element for an evictor, with the number by which merging windows keep the order of arrival."""
+class WindowElement(Element[Any]):
+    """An element for an evictor, with its input, and the number by which merging windows keep the order of arrival."""
 
     # No slots: a subclass of tuple cannot have any.
 
     number: int
+    side: int
 
     @staticmethod
-    def of(value: Any, timestamp: Timestamp, number: int) -> NumberedElement:
+    def of(value: Any, timestamp: Timestamp, number: int, side: int) -> WindowElement:
         """Return a new element."""
-        element = NumberedElement(value, timestamp)
+        element = WindowElement(value, timestamp)
         element.number = number
+        element.side = side
         return element
 
 
-def in_order(elements: list[Any]) -> list[Any]:
-    """Return elements in the order of arrival; an element made by an evictor precedes all others."""
-    return sorted(elements, key=number_of_element)
+class EvictedContents(WindowContents):
+    """The elements of one or two inputs in the order of arrival, from which an evictor drops some at each firing.
 
-
-def number_of_element(element: Any) -> int:
-    """Return the number of an element; -1 for one made by an evictor."""
-    return getattr(element, "number", -1)
-
-
-def _kept_elements(elements: Iterable[Element[Any]] | None, method: str) -> list[Element[Any]]:
-    """Return the elements that an evictor's ``method`` returned. Raises ``TypeError`` for None."""
-    if elements is None:
-        raise TypeError(
-            f"{method}() of the evictor returned None: it must return the elements to keep"
-        )
-    return list(elements)
-
-
-class EvictedContents:
-    """A list of the records with their timestamps, from which an evictor drops some at each firing."""
-
-    kind: ClassVar[str] = "records with timestamps"
+    ``layouts`` has the codec of the records of each input.
+    """
 
     def __init__(
         self,
         evictor: Evictor[Any],
-        accumulation: Accumulation | None,
-        layout: Many[Any],
-        *,
-        numbered: bool = False,
+        layouts: Sequence[Many[Any]],
+        fold: Callable[[list[WindowElement]], Any],
+        kind: str,
     ) -> None:
+        self.kind = kind
         self._evictor = evictor
-        self._accumulation = accumulation
-        self._layout = layout
+        self._layouts = layouts
+        self._fold = fold
         self._order = ArrivalOrder()
-        #: True if windows merge: then elements are numbered.
-        self._numbered = numbered
 
     def add(self, held: Any, value: Any, timestamp: Timestamp, /) -> Any:
-        element: Element[Any] = (
-            NumberedElement.of(value, timestamp, self._order.number())
-            if self._numbered
-            else Element(value, timestamp)
-        )
+        element = WindowElement.of(value, timestamp, self._order.number(), self.side)
         if held is EMPTY:
             return [element]
         held.append(element)
         return held
 
     def merge(self, held: Any, other: Any) -> Any:
-        return in_order(held + other)
+        return sorted(held + other, key=lambda element: element.number)
 
     def fire(
-        self,
-        held: Any,
-        window: TimeWindow,
-        on_contents: OnContents,
-        ctx: EvictorContext,
-        *,
-        last: bool,
-    ) -> Any:
-        elements = _kept_elements(self._evictor.before(held, window, ctx), "before")
-        if not elements:
-            return EMPTY
-        on_contents(self._folded([element.value for element in elements]))
-        return _kept_elements(self._evictor.after(elements, window, ctx), "after") or EMPTY
+        self, one: KeyWindow, on_contents: OnContents, ctx: EvictorContext, *, last: bool
+    ) -> None:
+        elements = self._kept(self._evictor.before(one.held, one.window, ctx), "before")
+        if elements:
+            on_contents(self._fold(elements))
+            elements = self._kept(self._evictor.after(elements, one.window, ctx), "after")
+        one.held = elements or EMPTY
 
     def encode(self, held: Any) -> bytes:
-        values = self._layout.encode([element.value for element in held])
-        stored = [values, [element.timestamp for element in held]]
-        if self._numbered:
-            stored.append([number_of_element(element) for element in held])
-        return PLAIN.encode(stored)
+        records = [
+            layout.encode([element.value for element in held if element.side == side])
+            for side, layout in enumerate(self._layouts)
+        ]
+        return PLAIN.encode([records, [[each.timestamp, each.number, each.side] for each in held]])
 
     def decode(self, data: bytes) -> Any:
-        stored, timestamps, *more = cast("tuple[bytes, list[int], list[int]]", PLAIN.decode(data))
-        values = self._layout.decode(stored)
-        if not self._numbered:
-            return list(map(Element, values, timestamps))
-        # An older snapshot has no numbers: keep the stored order.
-        numbers = map(self._order.restored, more[0] if more else range(len(values)))
-        return list(map(NumberedElement.of, values, timestamps, numbers))
+        match PLAIN.decode(data):
+            case [[*records], [*elements]]:
+                parts = zip(self._layouts, cast("list[bytes]", records), strict=True)
+                values = [iter(layout.decode(part)) for layout, part in parts]
+                return [
+                    WindowElement.of(next(values[side]), at, self._order.restored(number), side)
+                    for at, number, side in cast("list[tuple[int, int, int]]", elements)
+                ]
+            case _:
+                raise CodecError(f"{len(data)} stored bytes are not {self.kind}")
 
-    def _folded(self, values: list[Any]) -> Any:
-        if self._accumulation is None:
-            return values
-        first, *rest = values
-        held = self._accumulation.first(first)
-        for value in rest:
-            held = self._accumulation.add(held, value)
-        return held if self._accumulation.result is None else self._accumulation.result(held)
+    def _kept(self, elements: Iterable[Element[Any]] | None, method: str) -> list[WindowElement]:
+        """Return the elements that ``method`` of the evictor returned.
+
+        An element that the evictor made precedes all others. Raises ``TypeError`` for None, and for a new element if
+        there are two inputs: its own is unknown.
+        """
+        if elements is None:
+            raise TypeError(
+                f"{method}() of the evictor returned None: it must return the elements to keep"
+            )
+        kept: list[WindowElement] = []
+        for element in elements:
+            if isinstance(element, WindowElement):
+                kept.append(element)
+            elif len(self._layouts) == 1:
+                kept.append(WindowElement.of(element.value, element.timestamp, -1, 0))
+            else:
+                raise TypeError(
+                    f"{type(self._evictor).__name__} returned an element that it did not get; return those to keep"
+                )
+        return kept

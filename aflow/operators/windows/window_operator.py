@@ -304,16 +304,12 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
                 f"{type(self._logic.trigger).__name__} returned {shown(decision)}, not a TriggerResult"
             )
         if decision.fires and one.held is not EMPTY:
-            self._fire(one, last=last or decision.purges)
+            last = last or decision.purges
+            self._contents.fire(one, self._call_function, self._trigger_context, last=last)
         if decision.purges:
             one.held = EMPTY
         if one.cleanup is None and one.held is EMPTY:
             one.firing = 0
-
-    def _fire(self, one: KeyWindow, *, last: bool) -> None:
-        one.held = self._contents.fire(
-            one.held, one.window, self._call_function, self._trigger_context, last=last
-        )
 
     def _call_function(self, value: Any) -> None:
         """Call the window function for the key and window of the trigger context."""

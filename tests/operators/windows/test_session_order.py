@@ -129,18 +129,13 @@ def _keys_of(half: OperatorHarness[Event, Any]) -> list[str]:
     return [next(key for key in map(str, range(99)) if key_group(key) in context.key_groups)]
 
 
-def test_records_that_were_stored_without_numbers_keep_their_order_and_precede_others() -> None:
-    order, layout = ArrivalOrder(), Many(state_codec(int))
-    codec = ArrivalsCodec(order, layout)
-
-    held = codec.decode(layout.encode([3, 1, 2]))
-    order.add(held, 7)
-
-    assert order.merge(order.first(9), held).records == [3, 1, 2, 7, 9]
-
-
-def test_bytes_that_are_no_numbered_records_are_refused() -> None:
+@pytest.mark.parametrize(
+    ("stored", "kind"),
+    [("records", "str"), ([1, 2], "list"), ({"records": b""}, "dict")],
+    ids=["no records", "without numbers", "without the list of numbers"],
+)
+def test_bytes_that_are_no_numbered_records_are_refused(stored: object, kind: str) -> None:
     codec = ArrivalsCodec(ArrivalOrder(), Many(state_codec(int)))
 
-    with pytest.raises(CodecError, match="str is not a list"):
-        codec.decode(PLAIN.encode("records"))
+    with pytest.raises(CodecError, match=f"{kind} is not a list of numbered records"):
+        codec.decode(PLAIN.encode(stored))
