@@ -52,8 +52,7 @@ from aflow.model.resource import Resource
 from aflow.model.tags import Tag
 from aflow.model.time import TimeDomain
 from aflow.model.windows import TimeWindow, Windowed
-from aflow.operators.broadcast_context import BroadcastContext, ControlContext
-from aflow.operators.broadcast_process import BroadcastProcess
+from aflow.operators.broadcast_process import BroadcastContext, BroadcastProcess, ControlContext
 from aflow.operators.calls.async_process import AsyncContext, AsyncKeyedProcess, FiredTimer
 from aflow.operators.co_process import CoProcess
 from aflow.operators.context import Context, ProcessContext

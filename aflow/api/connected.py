@@ -15,7 +15,7 @@ from aflow.operators.broadcast_process import (
     check_broadcast_process,
 )
 from aflow.operators.co_process import CoProcess, CoProcessOperator, check_co_process
-from aflow.operators.joins.late_outputs import LATE_LEFT, LATE_RIGHT
+from aflow.operators.joins.join import LATE_LEFT, LATE_RIGHT
 
 K = TypeVar("K", bound=Hashable)
 L = TypeVar("L")

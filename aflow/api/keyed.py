@@ -42,15 +42,13 @@ from aflow.operators.calls.async_process import (
 from aflow.operators.calls.handlers.keyed_handlers import KeyedHandlers
 from aflow.operators.calls.operator import AsyncOperator
 from aflow.operators.deduplicate import DeduplicateOperator
-from aflow.operators.filter import FilterOperator
-from aflow.operators.flat_map import FlatMapOperator
 from aflow.operators.keyed_accumulate import KeyedAccumulateOperator
 from aflow.operators.keyed_process import (
     KeyedProcess,
     KeyedProcessOperator,
     check_keyed_process,
 )
-from aflow.operators.map import MapOperator
+from aflow.operators.stateless import FilterOperator, FlatMapOperator, MapOperator
 from aflow.operators.top import TopOperator
 from aflow.runtime.calls.options import CallOptions, handler_settings
 

@@ -20,14 +20,16 @@ from aflow.model.time import Instant
 from aflow.operators.alignment import Alignment
 from aflow.operators.base import Operator
 from aflow.operators.event_time import EventTimeOperator
-from aflow.operators.filter import FilterOperator
-from aflow.operators.flat_map import FlatMapOperator
 from aflow.operators.ingestion_time import IngestionTimeOperator
-from aflow.operators.key_by import KeyByOperator
-from aflow.operators.map import MapOperator
-from aflow.operators.map_batch import MapBatchOperator
-from aflow.operators.pass_through import PassThroughOperator
 from aflow.operators.process import ProcessFunction, ProcessOperator, check_process_function
+from aflow.operators.stateless import (
+    FilterOperator,
+    FlatMapOperator,
+    KeyByOperator,
+    MapBatchOperator,
+    MapOperator,
+    PassThroughOperator,
+)
 
 if TYPE_CHECKING:
     from aflow.api.connected import BroadcastConnectedStreams

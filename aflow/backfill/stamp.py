@@ -8,7 +8,7 @@ from aflow.model.batch import Batch
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Timestamp
 from aflow.operators.base import Operator, OperatorContext
 from aflow.operators.event_time import EventTimeOperator
-from aflow.operators.pass_through import PassThroughOperator
+from aflow.operators.stateless import PassThroughOperator
 
 
 class StampOperator(Operator):

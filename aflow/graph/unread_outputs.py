@@ -8,7 +8,7 @@ from aflow.graph.nodes import Node
 from aflow.graph.plan import Plan
 from aflow.machines.windows.assigners import GlobalWindows
 from aflow.model.time import TimeDomain
-from aflow.operators.joins.late_outputs import LATE_LEFT, LATE_RIGHT
+from aflow.operators.joins.join import LATE_LEFT, LATE_RIGHT
 from aflow.operators.windows.lateness import LATE
 
 #: Steps in event time that have no windows and two inputs.

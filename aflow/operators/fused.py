@@ -23,9 +23,8 @@ from aflow.errors import OperatorError
 from aflow.model.batch import Batch
 from aflow.model.time import Timestamp
 from aflow.operators.base import RAISED, Operator, Output
-from aflow.operators.filter import FilterOperator
 from aflow.operators.first_call import FirstCall
-from aflow.operators.map import MapOperator
+from aflow.operators.stateless import FilterOperator, MapOperator
 
 Fusible: TypeAlias = MapOperator | FilterOperator
 

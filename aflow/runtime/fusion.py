@@ -7,9 +7,8 @@ from typing import TypeGuard
 
 from aflow.graph.nodes import Node
 from aflow.operators.base import Operator
-from aflow.operators.filter import FilterOperator
 from aflow.operators.fused import Fusible
-from aflow.operators.map import MapOperator
+from aflow.operators.stateless import FilterOperator, MapOperator
 
 
 def fusible_runs(

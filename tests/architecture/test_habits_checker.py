@@ -12,7 +12,10 @@ LONG_FILE = "x = 1\n" * (FILE_LINES + 1)
 
 REFUSED = {
     "a coroutine in a machine": ("aflow.machines.timer_queue", "async def f(): ..."),
-    "a coroutine in an operator": ("aflow.operators.map", "class A:\n    async def f(self): ..."),
+    "a coroutine in an operator": (
+        "aflow.operators.stateless",
+        "class A:\n    async def f(self): ...",
+    ),
     "an await in the state": ("aflow.state.cells", "f = (x async for x in y)\nawait f"),
     "an await in connect": ("aflow.connect", "async def f(x):\n    await x"),
     "the time of day in a machine": (

@@ -10,7 +10,7 @@ REFUSED = {
     "upward": ("aflow.machines.timer_queue", "from aflow.runtime.task import Task"),
     "upward by name of the room": ("aflow.model.batch", "from aflow import graph"),
     "upward for types only": (
-        "aflow.operators.map",
+        "aflow.operators.stateless",
         "from typing import TYPE_CHECKING\nif TYPE_CHECKING:\n    from aflow.api.flow import Flow",
     ),
     "upward inside a function": ("aflow.state.cells", "def f():\n    import aflow.graph.plan"),

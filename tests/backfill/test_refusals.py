@@ -14,7 +14,7 @@ from aflow import triggers
 from aflow.backfill.refusals import refuse_unsupported
 from aflow.errors import FlowDefinitionError
 from aflow.graph.nodes import Edge
-from aflow.operators.pass_through import PassThroughOperator
+from aflow.operators.stateless import PassThroughOperator
 from tests.backfill.any_flow import flows
 
 MINUTE = timedelta(minutes=1)

@@ -73,7 +73,7 @@ def test_traceback_shows_everything(aflow: Aflow, write: Write, place: str) -> N
 
     assert result.exit_code == 1
     assert "Traceback (most recent call last)" in result.stderr
-    assert "aflow/operators/map.py" in result.stderr
+    assert "aflow/operators/stateless.py" in result.stderr
     assert "was the direct cause of" in result.stderr
 
 

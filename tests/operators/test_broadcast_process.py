@@ -12,10 +12,11 @@ from aflow.errors import FlowDefinitionError, OperatorError, RestoreError
 from aflow.model.key_groups import key_group, subtask_of
 from aflow.model.tags import Tag
 from aflow.operators.base import StateSize
-from aflow.operators.broadcast_context import BroadcastContext, ControlContext
 from aflow.operators.broadcast_process import (
+    BroadcastContext,
     BroadcastProcess,
     BroadcastProcessOperator,
+    ControlContext,
     check_broadcast_process,
 )
 from aflow.operators.keyed_process import KeyedProcess, check_keyed_process

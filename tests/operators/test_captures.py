@@ -24,8 +24,12 @@ from aflow.model.codecs import PLAIN
 from aflow.model.time import MAX_TIMESTAMP
 from aflow.operators.accumulation import folding
 from aflow.operators.base import Operator, TwoInputOperator
-from aflow.operators.broadcast_context import BroadcastContext, ControlContext
-from aflow.operators.broadcast_process import BroadcastProcess, BroadcastProcessOperator
+from aflow.operators.broadcast_process import (
+    BroadcastContext,
+    BroadcastProcess,
+    BroadcastProcessOperator,
+    ControlContext,
+)
 from aflow.operators.co_process import CoProcess, CoProcessOperator
 from aflow.operators.context import Context
 from aflow.operators.deduplicate import DeduplicateOperator

@@ -14,12 +14,14 @@ import pytest
 import aflow as af
 from aflow.operators.accumulation import folding, reducing
 from aflow.operators.base import Operator
-from aflow.operators.filter import FilterOperator
 from aflow.operators.first_call import FirstCall
-from aflow.operators.flat_map import FlatMapOperator
-from aflow.operators.key_by import KeyByOperator
-from aflow.operators.map import MapOperator
-from aflow.operators.map_batch import MapBatchOperator
+from aflow.operators.stateless import (
+    FilterOperator,
+    FlatMapOperator,
+    KeyByOperator,
+    MapBatchOperator,
+    MapOperator,
+)
 from aflow.testing import OperatorHarness
 from tests.stable_ids import stable
 

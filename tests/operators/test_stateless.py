@@ -9,11 +9,13 @@ import pytest
 
 from aflow.errors import OperatorError
 from aflow.operators.base import Operator
-from aflow.operators.filter import FilterOperator
-from aflow.operators.flat_map import FlatMapOperator
-from aflow.operators.key_by import KeyByOperator
-from aflow.operators.map import MapOperator
-from aflow.operators.map_batch import MapBatchOperator
+from aflow.operators.stateless import (
+    FilterOperator,
+    FlatMapOperator,
+    KeyByOperator,
+    MapBatchOperator,
+    MapOperator,
+)
 from aflow.testing import At, OperatorHarness
 
 

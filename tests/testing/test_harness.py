@@ -17,7 +17,7 @@ from aflow.model.time import MAX_TIMESTAMP, Timestamp
 from aflow.operators.accumulation import Accumulation, folding
 from aflow.operators.base import Operator, StateSize
 from aflow.operators.keyed_accumulate import KeyedAccumulateOperator
-from aflow.operators.map import MapOperator
+from aflow.operators.stateless import MapOperator
 from aflow.operators.windows.panes import PaneAggregateOperator
 from aflow.testing import At, Mode, OperatorHarness, Watermark
 

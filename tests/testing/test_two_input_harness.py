@@ -15,8 +15,7 @@ from aflow.model.key_groups import key_group
 from aflow.model.tags import Tag
 from aflow.model.time import MAX_TIMESTAMP
 from aflow.operators.base import StateSize, TwoInputOperator
-from aflow.operators.broadcast_context import BroadcastContext, ControlContext
-from aflow.operators.broadcast_process import BroadcastProcess
+from aflow.operators.broadcast_process import BroadcastContext, BroadcastProcess, ControlContext
 from aflow.operators.co_process import CoProcess
 from aflow.operators.context import Context
 from aflow.state.broadcast import BroadcastState

@@ -4,7 +4,7 @@
 - ``as_of``: each left record with the version valid at its time, which ``versions`` keeps;
 - ``co_group``: the records of both inputs in the same window, as lists or as pairs.
 
-``columns`` holds the records of a key in interval and as-of joins. ``late_outputs`` names the outputs of late records.
+``columns`` holds the records of a key in interval and as-of joins.
 
 Not here: the operators of windows (``aflow.operators.windows``), and joins with asynchronous lookups
 (``aflow.operators.calls``).

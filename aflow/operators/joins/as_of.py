@@ -25,8 +25,7 @@ from aflow.operators.base import RAISED, StateSize
 from aflow.operators.changed_keys import too_many
 from aflow.operators.group_watermarks import restored_watermarks
 from aflow.operators.joins.columns import Columns, decoded, encoded
-from aflow.operators.joins.join import Join, JoinFunction, JoinOperator
-from aflow.operators.joins.late_outputs import LATE_LEFT, LATE_RIGHT
+from aflow.operators.joins.join import LATE_LEFT, LATE_RIGHT, Join, JoinFunction, JoinOperator
 from aflow.operators.joins.versions import Versions
 from aflow.state.keyed_entries import CapturedRows, KeyedRows
 from aflow.state.snapshot import OperatorSnapshot

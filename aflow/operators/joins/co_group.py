@@ -26,8 +26,7 @@ from aflow.model.codecs import PLAIN, CodecError
 from aflow.model.time import Timestamp
 from aflow.operators.base import RAISED, TwoInputOperator
 from aflow.operators.first_call import FirstCall
-from aflow.operators.joins.join import Join, JoinFunction
-from aflow.operators.joins.late_outputs import LATE_LEFT, LATE_RIGHT
+from aflow.operators.joins.join import LATE_LEFT, LATE_RIGHT, Join, JoinFunction
 from aflow.operators.windows.arrival_order import ArrivalOrder, Arrivals, ArrivalsCodec
 from aflow.operators.windows.factory import check_logic
 from aflow.operators.windows.function import WindowContext, WindowFunction

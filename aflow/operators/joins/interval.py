@@ -42,8 +42,7 @@ from aflow.operators.base import RAISED, StateSize
 from aflow.operators.changed_keys import ChangedKeys, too_many
 from aflow.operators.group_watermarks import restored_watermarks
 from aflow.operators.joins.columns import Columns, cut, decoded, encoded, insert
-from aflow.operators.joins.join import Join, JoinFunction, JoinOperator
-from aflow.operators.joins.late_outputs import LATE_LEFT, LATE_RIGHT
+from aflow.operators.joins.join import LATE_LEFT, LATE_RIGHT, Join, JoinFunction, JoinOperator
 from aflow.state.keyed_entries import CapturedRows, KeyedRows, KeyRow
 from aflow.state.snapshot import OperatorSnapshot
 

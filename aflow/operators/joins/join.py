@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from enum import Enum
-from typing import Any, TypeAlias
+from typing import Any, Final, TypeAlias
 
 from aflow.errors import (
     CheckpointError,
@@ -25,6 +25,12 @@ from aflow.operators.first_call import FirstCall
 from aflow.operators.group_watermarks import no_group_ahead
 from aflow.operators.keyed_state import key_group_codec
 from aflow.state.layouts import state_codec
+
+#: Side output of late records of the left input.
+LATE_LEFT: Final = "late-left"
+
+#: Side output of late records of the right input.
+LATE_RIGHT: Final = "late-right"
 
 
 class Join(Enum):

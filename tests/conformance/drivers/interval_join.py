@@ -11,7 +11,7 @@ from aflow.model.codecs import codec_for
 from aflow.model.tags import Tag
 from aflow.operators.joins.columns import decoded
 from aflow.operators.joins.interval import IntervalJoinOperator
-from aflow.operators.joins.late_outputs import LATE_LEFT, LATE_RIGHT
+from aflow.operators.joins.join import LATE_LEFT, LATE_RIGHT
 from aflow.testing import At, TwoInputHarness
 from tests.conformance.driver import NOTHING, Driver, Outcome
 from tests.conformance.scenarios import Json, UnknownWord

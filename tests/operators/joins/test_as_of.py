@@ -15,8 +15,7 @@ from aflow.model.key_groups import key_group
 from aflow.model.tags import Tag
 from aflow.model.time import MAX_TIMESTAMP
 from aflow.operators.joins.as_of import AsOfJoinOperator
-from aflow.operators.joins.join import Join
-from aflow.operators.joins.late_outputs import LATE_LEFT, LATE_RIGHT
+from aflow.operators.joins.join import LATE_LEFT, LATE_RIGHT, Join
 from aflow.testing import At, Mode, TwoInputHarness
 from tests.operators.joins.histories import (
     Advance,

@@ -19,8 +19,7 @@ from aflow.model.tags import Tag
 from aflow.model.time import MAX_TIMESTAMP, Timestamp
 from aflow.model.windows import TimeWindow, Windowed
 from aflow.operators.joins.co_group import CoGroupOperator, WindowJoinOperator
-from aflow.operators.joins.join import Join
-from aflow.operators.joins.late_outputs import LATE_LEFT, LATE_RIGHT
+from aflow.operators.joins.join import LATE_LEFT, LATE_RIGHT, Join
 from aflow.operators.windows.logic import WindowLogic
 from aflow.testing import Mode, TwoInputHarness
 from tests.operators.joins.histories import (

@@ -11,8 +11,7 @@ from aflow.model.tags import Tag
 from aflow.model.time import MIN_TIMESTAMP
 from aflow.operators.joins.as_of import AsOfJoinOperator
 from aflow.operators.joins.interval import IntervalJoinOperator
-from aflow.operators.joins.join import Join
-from aflow.operators.joins.late_outputs import LATE_LEFT, LATE_RIGHT
+from aflow.operators.joins.join import LATE_LEFT, LATE_RIGHT, Join
 from aflow.testing import Mode, TwoInputHarness
 from tests.operators.joins.histories import (
     Advance,

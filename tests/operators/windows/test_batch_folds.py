@@ -14,7 +14,7 @@ from aflow.errors import OperatorError
 from aflow.model.batch import Batch
 from aflow.operators.accumulation import Accumulation, aggregating, folding
 from aflow.operators.base import OperatorContext
-from aflow.operators.pass_through import PassThroughOperator
+from aflow.operators.stateless import PassThroughOperator
 from aflow.operators.windows.incremental_windows import fold_by_time, fold_into
 from tests.operators.driver import ManualTime, RecordingOutput
 
