@@ -1,17 +1,17 @@
-"""The timers of a keyed step in both domains, and their form in snapshots."""
+"""The timers of a keyed step in both domains, their alarm, and their form in snapshots."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
 from itertools import chain
-from typing import Final, cast
+from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
 from aflow.errors import RestoreError
-from aflow.machines.timer_queue import TimerQueue
+from aflow.machines.alarm import CancelAlarm, EarliestAlarm, SetAlarm
+from aflow.machines.timer_queue import Changes, TimerQueue
 from aflow.model.codecs import PLAIN, CodecError
 from aflow.model.time import TimeDomain, Timestamp
 from aflow.operators.base import Alarm
-from aflow.operators.timer_alarm import TimerAlarm
 from aflow.state.key_kinds import KeyKinds
 from aflow.state.keyed_entries import Keyed, KeyGroupCodec, KeyRow, LazyRows, Members
 
@@ -22,28 +22,42 @@ TIMER_NAMES: Final = {
 }
 
 
-class KeyTimers:
-    """Timers by key; the alarm is set to the earliest processing timer."""
+class StoredTimers(Protocol):
+    """Timers of one domain, as (time, key, namespace)."""
 
-    def __init__(self, alarm: Alarm) -> None:
-        self.queues: Final[dict[TimeDomain, TimerQueue[Hashable, None]]] = {
-            domain: TimerQueue() for domain in TimeDomain
-        }
-        self._alarm = TimerAlarm(alarm)
+    @property
+    def earliest(self) -> Timestamp | None: ...
+    def keys(self) -> list[Hashable]: ...
+    def copied(self) -> Iterable[tuple[Timestamp, Hashable, Any]]: ...
+    def take_changes(self) -> Changes[Hashable, Any] | None: ...
+
+
+Q = TypeVar("Q", bound=StoredTimers)
+
+
+class DomainTimers(Generic[Q]):
+    """Timers in both domains; the alarm is set to the earliest processing timer. ``row`` encodes a timer."""
+
+    def __init__(self, alarm: Alarm, create: Callable[[], Q], row: Callable[[Any], KeyRow]) -> None:
+        self.queues: Final[dict[TimeDomain, Q]] = {domain: create() for domain in TimeDomain}
+        self._row = row
+        self._alarm = alarm
+        self._earliest = EarliestAlarm()
         self._kinds = KeyKinds()
-
-    def due(self, domain: TimeDomain, now: Timestamp) -> Iterator[tuple[Timestamp, Hashable]]:
-        """Remove and yield time and key of all timers up to ``now``, in time order, with those registered meanwhile."""
-        for timer in self.queues[domain].due(now):
-            yield timer.time, timer.key
 
     def arm(self) -> None:
         """Set the alarm to the earliest processing timer, if it is not."""
-        self._alarm.arm(self.queues[TimeDomain.PROCESSING].earliest)
+        match self._earliest.update(self.queues[TimeDomain.PROCESSING].earliest):
+            case SetAlarm(at):
+                self._alarm.set(at)
+            case CancelAlarm():
+                self._alarm.set(None)
+            case None:
+                pass
 
     def on_alarm(self) -> None:
         """Record that the alarm went off: it is not set any more."""
-        self._alarm.on_fired()
+        self._earliest.on_fired()
 
     def capture(
         self, *, changes: bool, beside: Collection[Hashable] = ()
@@ -53,46 +67,66 @@ class KeyTimers:
         ``beside`` are the keys of the state that is stored with them. Returns None if the changes are unknown, as
         before the first capture, or not identified by key: then capture all.
         """
-        found = {name: queue.take_changes() for name, queue in self._named()}
+        found = {TIMER_NAMES[domain]: queue.take_changes() for domain, queue in self.queues.items()}
         self._kinds.see(beside)
         if not changes:
             self._see_all()
-            return {name: Members(LazyRows(queue.copied(), _row)) for name, queue in self._named()}
+            return {
+                TIMER_NAMES[domain]: Members(LazyRows(queue.copied(), self._row))
+                for domain, queue in self.queues.items()
+            }
         members: dict[str, Members] = {}
         for name, known in found.items():
             if known is None:
                 return None
             added, removed = known.added, known.removed
             self._kinds.see([key for _, key, _ in chain(added, removed)])
-            members[name] = Members(LazyRows(added, _row), LazyRows(removed, _row))
+            members[name] = Members(LazyRows(added, self._row), LazyRows(removed, self._row))
         return None if self._kinds.mixed else members
 
-    def _named(self) -> Iterator[tuple[str, TimerQueue[Hashable, None]]]:
-        return ((name, self.queues[domain]) for domain, name in TIMER_NAMES.items())
+    def stored(
+        self, domain: TimeDomain, key_codec: KeyGroupCodec, keyed: Keyed
+    ) -> Iterator[tuple[Hashable, object]]:
+        """Yield key and stored value of the timers of this subtask. Raises ``RestoreError`` for bytes without one."""
+        for key, data in key_codec.read(keyed, TIMER_NAMES[domain]):
+            try:
+                yield key, PLAIN.decode(data)
+            except CodecError as exc:
+                raise RestoreError(
+                    f"step {key_codec.operator!r} cannot read a stored timer: {exc}"
+                ) from exc
+
+    def on_restored(self) -> None:
+        """Record changes from here on, and set the alarm."""
+        for queue in self.queues.values():
+            queue.take_changes()
+        self._see_all()
+        self.arm()
 
     def _see_all(self) -> None:
         for queue in self.queues.values():
             self._kinds.see(queue.keys())
 
+
+class KeyTimers(DomainTimers[TimerQueue[Hashable, None]]):
+    """Timers by key."""
+
+    def __init__(self, alarm: Alarm) -> None:
+        super().__init__(alarm, TimerQueue, _row)
+
+    def due(self, domain: TimeDomain, now: Timestamp) -> Iterator[tuple[Timestamp, Hashable]]:
+        """Remove and yield time and key of all timers up to ``now``, in time order, with those registered meanwhile."""
+        for timer in self.queues[domain].due(now):
+            yield timer.time, timer.key
+
     def restore(self, key_codec: KeyGroupCodec, keyed: Keyed) -> None:
         """Set the timers of this subtask's key groups. Raises ``RestoreError`` for bytes that are no timer."""
-        for domain in TimeDomain:
-            queue = self.queues[domain]
-            for key, data in key_codec.read(keyed, TIMER_NAMES[domain]):
-                queue.register(_moment(data, key_codec.operator), key, None)
-            queue.take_changes()  # what comes and goes from here on is news
-        self._see_all()
-        self.arm()
+        for domain, queue in self.queues.items():
+            for key, at in self.stored(domain, key_codec, keyed):
+                queue.register(cast("Timestamp", at), key, None)  # written by _row
+        self.on_restored()
 
 
 def _row(timer: tuple[Timestamp, Hashable, None]) -> KeyRow:
     time, key, _ = timer
     return key, PLAIN.encode(time)
-
-
-def _moment(data: bytes, operator: str) -> Timestamp:
-    try:
-        moment = PLAIN.decode(data)
-    except CodecError as exc:
-        raise RestoreError(f"step {operator!r} cannot read a stored timer: {exc}") from exc
-    return cast("Timestamp", moment)  # written by _row

@@ -127,13 +127,17 @@ class WindowTimers(Generic[K]):
             self._note_removed(time, window, keys or ())
             yield DueWindow(time, window, None if keys is None else list(keys))
 
-    def key_timers(self) -> Iterator[tuple[Timestamp, TimeWindow, K]]:
-        """Yield all timers of single keys for a snapshot; setting them in this order restores them. Do not change any
-        meanwhile.
-        """
-        for (time, window), keys in self._groups.items():
-            for key in keys or ():
-                yield time, window, key
+    def copied(self) -> list[tuple[Timestamp, K, TimeWindow]]:
+        """Return all timers of single keys for a snapshot; setting them in this order restores them."""
+        return [
+            (time, key, window)
+            for (time, window), keys in self._groups.items()
+            for key in keys or ()
+        ]
+
+    def keys(self) -> list[K]:
+        """Return the key of each timer of a single key."""
+        return [key for keys in self._groups.values() for key in keys or ()]
 
     def take_changes(self) -> Changes[K, TimeWindow] | None:
         """Return the timers of single keys added and removed since the last call; None for the first call."""

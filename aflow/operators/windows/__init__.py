@@ -6,7 +6,7 @@ operator.
 - ``separate_windows`` and ``merging_windows``: the windows of a subtask, for windows that do not merge and that do;
 - ``window_contents``: the records or the accumulator of a key in a window, with ``arrival_order`` where windows merge;
 - ``function``, ``contexts``, ``window_state``: window functions, and the contexts and state of functions and triggers;
-- ``domain_timers``, ``lateness``: timers of both time domains, and when a window is late or cleaned up;
+- ``lateness``: when a window is late or cleaned up;
 - ``staggers``: shifted tumbling windows;
 - ``window_snapshots``: snapshots of windows and timers.
 

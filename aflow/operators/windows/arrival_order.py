@@ -85,13 +85,13 @@ class ArrivalsCodec:
 
     def decode(self, data: bytes) -> Arrivals:
         """Raises ``CodecError``."""
+        stored: object = PLAIN.decode(data)
+        parts = cast("dict[str, Any]", stored) if isinstance(stored, dict) else {}
+        if parts.keys() != {"records", "numbers"}:
+            raise CodecError(f"{type(stored).__name__} is not a list of numbered records")
         held = Arrivals()
-        match PLAIN.decode(data):
-            case {"records": bytes(records), "numbers": list(numbers)}:
-                held.records = self._layout.decode(records)
-                held.numbers.extend(map(self._order.restored, cast("list[int]", numbers)))
-            case other:
-                raise CodecError(f"{type(other).__name__} is not a list of numbered records")
+        held.records = self._layout.decode(parts["records"])
+        held.numbers.extend(map(self._order.restored, parts["numbers"]))
         if len(held.numbers) != len(held.records):
             raise CodecError(
                 f"{len(held.records)} records are stored with {len(held.numbers)} numbers"

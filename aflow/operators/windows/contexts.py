@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Final, Generic, TypeVar, cast
 
 from aflow.errors import FlowDefinitionError, OperatorError, shown
+from aflow.machines.windows.window_timers import WindowTimers
 from aflow.model.tags import Tag
 from aflow.model.time import MAX_TIMESTAMP, Clock, TimeDomain, Timestamp
 from aflow.model.windows import TimeWindow, Windowed
@@ -13,7 +14,6 @@ from aflow.operators.base import OperatorContext
 from aflow.operators.context import no_clock
 from aflow.operators.first_call import FirstCall
 from aflow.operators.side_outputs import SideOutputs
-from aflow.operators.windows.domain_timers import DomainTimers
 from aflow.operators.windows.function import WindowContext, WindowFunction
 from aflow.operators.windows.lateness import LATE, WindowLifetime
 from aflow.operators.windows.window_contents import KeyWindow
@@ -37,13 +37,18 @@ class WindowTriggerContext:
     """The current key and window."""
 
     def __init__(
-        self, lifetime: WindowLifetime, clock: Clock, timers: DomainTimers, *, clocked: bool = True
+        self,
+        lifetime: WindowLifetime,
+        clock: Clock,
+        timers: Mapping[TimeDomain, WindowTimers[Hashable]],
+        *,
+        clocked: bool = True,
     ) -> None:
         self._lifetime = lifetime
         self._clock = clock
         self._clocked = clocked
-        self._event = timers.event
-        self._processing = timers.processing
+        self._event = timers[TimeDomain.EVENT]
+        self._processing = timers[TimeDomain.PROCESSING]
         #: During a merge: the memory of the former windows.
         self._former: Sequence[dict[str, object] | None] = ()
 

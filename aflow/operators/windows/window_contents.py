@@ -223,16 +223,17 @@ class EvictedContents(WindowContents):
         return PLAIN.encode([records, [[each.timestamp, each.number, each.side] for each in held]])
 
     def decode(self, data: bytes) -> Any:
-        match PLAIN.decode(data):
-            case [[*records], [*elements]]:
-                parts = zip(self._layouts, cast("list[bytes]", records), strict=True)
-                values = [iter(layout.decode(part)) for layout, part in parts]
-                return [
-                    WindowElement.of(next(values[side]), at, self._order.restored(number), side)
-                    for at, number, side in cast("list[tuple[int, int, int]]", elements)
-                ]
-            case _:
-                raise CodecError(f"{len(data)} stored bytes are not {self.kind}")
+        stored: object = PLAIN.decode(data)
+        lists = cast("list[object]", stored) if isinstance(stored, list) else []
+        if [type(each) for each in lists] != [list, list]:
+            raise CodecError(f"{len(data)} stored bytes are not {self.kind}")
+        records, elements = cast("tuple[list[bytes], list[tuple[int, int, int]]]", lists)
+        parts = zip(self._layouts, records, strict=True)
+        values = [iter(layout.decode(part)) for layout, part in parts]
+        return [
+            WindowElement.of(next(values[side]), at, self._order.restored(number), side)
+            for at, number, side in elements
+        ]
 
     def _kept(self, elements: Iterable[Element[Any]] | None, method: str) -> list[WindowElement]:
         """Return the elements that ``method`` of the evictor returned.

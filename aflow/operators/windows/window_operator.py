@@ -24,6 +24,7 @@ from typing import Any
 from aflow.errors import InternalError, OperatorError, described, readable, shown
 from aflow.machines.windows.assigners import GlobalWindows
 from aflow.machines.windows.trigger import TriggerResult
+from aflow.machines.windows.window_timers import WindowTimers
 from aflow.model.batch import BATCH_RECORDS, Batch, in_batches
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, TimeDomain, Timestamp
 from aflow.model.windows import GLOBAL_WINDOW
@@ -31,6 +32,7 @@ from aflow.operators.base import RAISED, OperatorContext, StateSize
 from aflow.operators.changed_keys import ChangedKeys, too_many
 from aflow.operators.group_watermarks import no_group_ahead, restored_watermarks
 from aflow.operators.handler_results import TAKEN, iterable
+from aflow.operators.key_timers import DomainTimers
 from aflow.operators.keyed_state import memory_backend, touch
 from aflow.operators.process import ProcessFunctionOperator
 from aflow.operators.windows.contexts import (
@@ -39,7 +41,6 @@ from aflow.operators.windows.contexts import (
     WindowTriggerContext,
     window_text,
 )
-from aflow.operators.windows.domain_timers import DomainTimers
 from aflow.operators.windows.function import WindowFunction
 from aflow.operators.windows.lateness import LATE, WindowLifetime
 from aflow.operators.windows.logic import WindowLogic
@@ -47,7 +48,7 @@ from aflow.operators.windows.merging_windows import MergingWindows
 from aflow.operators.windows.separate_windows import RecordWindows, SeparateWindows
 from aflow.operators.windows.staggers import staggers_of, stored_staggers
 from aflow.operators.windows.window_contents import EMPTY, KeyWindow, contents_for
-from aflow.operators.windows.window_snapshots import WindowSnapshots
+from aflow.operators.windows.window_snapshots import WindowSnapshots, timer_row
 from aflow.operators.windows.window_state import WindowState, without_window_states
 from aflow.state.keyed_entries import CapturedRows, KeyedRows, merge_rows
 from aflow.state.snapshot import OperatorSnapshot
@@ -72,9 +73,9 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         self._lifetime = WindowLifetime(logic.assigner.domain, logic.lateness)
         #: The watermarks of key groups that a restore found ahead of this subtask.
         self._ahead = no_group_ahead(context)
-        self._timers = DomainTimers(context.alarm)
+        self._timers = DomainTimers(context.alarm, WindowTimers[Hashable], timer_row)
         self._trigger_context = WindowTriggerContext(
-            self._lifetime, context.clock, self._timers, clocked=context.clocked
+            self._lifetime, context.clock, self._timers.queues, clocked=context.clocked
         )
         self._staggers = staggers_of(logic.assigner, context)
         self._windows = self._new_windows()
@@ -221,13 +222,13 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         windows = sum(one.entries for one in self._windows)
         return StateSize(
             entries=windows + self._windows.entries + self._function_context.entries,
-            event_timers=len(self._timers.event),
-            processing_timers=len(self._timers.processing),
+            event_timers=len(self._timers.queues[TimeDomain.EVENT]),
+            processing_timers=len(self._timers.queues[TimeDomain.PROCESSING]),
         )
 
     def _new_windows(self) -> SeparateWindows | MergingWindows:
         logic, lifetime = self._logic, self._lifetime
-        timers = self._timers.of(lifetime.domain)
+        timers = self._timers.queues[lifetime.domain]
         if not logic.assigner.merging:
             return SeparateWindows(logic.assigner, lifetime, timers, self._staggers)
         return MergingWindows(
@@ -262,7 +263,7 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         ask = trigger.on_event_time if domain is TimeDomain.EVENT else trigger.on_processing_time
         own = domain is self._lifetime.domain
         self._sides.begin()
-        for at, window, keys in self._timers.due(domain, now):
+        for at, window, keys in self._timers.queues[domain].due(now):
             for one in self._mark_changed(self._windows.find(window, keys)):
                 trigger_context.at = one
                 if ahead:

@@ -6,10 +6,12 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Final, cast
 
 from aflow.errors import CheckpointError, RestoreError, shown
+from aflow.machines.windows.window_timers import WindowTimers
 from aflow.model.codecs import PLAIN, CodecError
-from aflow.model.time import TimeDomain
+from aflow.model.time import Timestamp
+from aflow.model.windows import TimeWindow
+from aflow.operators.key_timers import TIMER_NAMES, DomainTimers
 from aflow.operators.windows.contexts import window_text
-from aflow.operators.windows.domain_timers import TIMER_NAMES, DomainTimers
 from aflow.operators.windows.merging_windows import MergingWindows
 from aflow.operators.windows.separate_windows import SeparateWindows
 from aflow.operators.windows.window_contents import EMPTY, KeyWindow, WindowContents
@@ -29,6 +31,12 @@ _KIND: Final = "@kind of windows"
 _RESTORED: Final = frozenset({WINDOW_ROWS, *TIMER_NAMES.values(), "@states"})
 
 
+def timer_row(timer: tuple[Timestamp, Hashable, TimeWindow]) -> KeyRow:
+    """Return a timer as it is stored."""
+    at, key, window = timer
+    return key, PLAIN.encode([at, window.start, window.end])
+
+
 class WindowSnapshots:
     """Encodes and restores windows and timers. Clean-up timers are not stored: they follow from the windows."""
 
@@ -37,7 +45,7 @@ class WindowSnapshots:
         key_codec: KeyGroupCodec,
         contents: WindowContents,
         windows: SeparateWindows | MergingWindows,
-        timers: DomainTimers,
+        timers: DomainTimers[WindowTimers[Hashable]],
     ) -> None:
         self._key_codec = key_codec
         self._contents = contents
@@ -63,14 +71,14 @@ class WindowSnapshots:
         self._check_kind(snapshot.operator.get(_KIND, ()))
         for key, data in self._key_codec.read(keyed, WINDOW_ROWS):
             self._restore_one(key, data)
-        for domain in TimeDomain:
-            timers = self._timers.of(domain)
-            for key, at, window in self._timers.read(domain, self._key_codec, keyed):
+        for domain, timers in self._timers.queues.items():
+            for key, stored in self._timers.stored(domain, self._key_codec, keyed):
+                at, start, end = cast("tuple[int, int, int]", stored)  # written by timer_row
+                window = TimeWindow(start, end)
                 if timers.set(at, window, key):
                     for one in self._windows.find(window, [key]):
                         one.timers += 1
-        self._timers.begin_changes()
-        self._timers.arm()
+        self._timers.on_restored()
 
     def _entries(self, found: Iterable[KeyWindow]) -> Iterator[KeyRow]:
         for one in found:

@@ -121,7 +121,7 @@ def test_only_the_timers_of_keys_are_listed_for_a_snapshot() -> None:
     timers.set(9, EARLY, "a")
     timers.set_for_all_keys(19, LATER)
 
-    assert list(timers.key_timers()) == [(9, EARLY, "a")]
+    assert timers.copied() == [(9, "a", EARLY)]
 
 
 def test_timers_of_keys_are_replaced_by_one_of_the_whole_window() -> None:
@@ -185,7 +185,7 @@ class AsASet(RuleBasedStateMachine):
     def as_many_and_the_same_first(self) -> None:
         assert len(self.timers) == len(self.model)
         assert self.timers.earliest == min((time for time, *_ in self.model), default=None)
-        assert set(self.timers.key_timers()) == self.model
+        assert {(at, window, key) for at, key, window in self.timers.copied()} == self.model
 
 
 TestAsASet = AsASet.TestCase
