@@ -10,8 +10,7 @@ the kept timestamps passes: whether one preceded it is unknown, and a duplicate 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Hashable, Mapping
-from contextlib import ExitStack
+from collections.abc import Hashable
 from typing import Any, Final
 
 from aflow.errors import OperatorError
@@ -19,10 +18,8 @@ from aflow.machines.expiry import Expiry
 from aflow.model.batch import Batch
 from aflow.model.keys import check_key
 from aflow.model.time import Timestamp
-from aflow.operators.base import RAISED, Operator, OperatorContext, StateSize
-from aflow.operators.keyed_state import keyed_backend, touch
-from aflow.state.keyed_entries import CapturedRows
-from aflow.state.layouts import descriptions
+from aflow.operators.base import RAISED, OperatorContext, StateSize
+from aflow.operators.keyed_state import KeyedStateOperator, touch
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.state.specs import ValueState
 
@@ -33,7 +30,7 @@ DUPLICATES: Final = "duplicates"
 _CHECKS: Final = 16
 
 
-class DeduplicateOperator(Operator):
+class DeduplicateOperator(KeyedStateOperator):
     """Drops a record if its key has passed less than ``within`` ms of event time away; None: has ever passed.
 
     Without ``within`` records need no timestamps, and each key is kept for ever. ``key_type`` is the type of the
@@ -44,17 +41,11 @@ class DeduplicateOperator(Operator):
         self._within = within
         self._newest = ValueState[int]("passed", of=int)
         self._others = ValueState[list[int]]("passed before", of=list[int])
-        self._key_type = key_type
-        self._to_close = ExitStack()
+        super().__init__((self._newest, self._others), key_type)
         self._expiry = Expiry(max(1, (within or 0) // _CHECKS))
-
-    def declares(self) -> Mapping[str, bytes]:
-        return descriptions((self._newest, self._others))
 
     def open(self, context: OperatorContext) -> None:
         super().open(context)
-        self._backend = keyed_backend(context, self._key_type)
-        self._to_close.callback(self._backend.close)
         #: The timestamp of the newest record that passed, by key; 0 for all where time does not matter.
         self._seen = self._backend.table(self._newest)
         #: Kept timestamps of older ones, ascending; never empty.
@@ -87,14 +78,8 @@ class DeduplicateOperator(Operator):
         held = len(self._seen) + sum(map(len, self._older.values()))
         return StateSize(held, event_timers=len(self._expiry))
 
-    def close(self) -> None:
-        self._to_close.close()
-
-    def capture(self, *, changes: bool) -> CapturedRows:
-        return CapturedRows(self._backend.key_codec, self._backend.capture(changes=changes))
-
     def restore(self, snapshot: OperatorSnapshot) -> None:
-        self._backend.restore(snapshot.keyed)
+        super().restore(snapshot)
         if self._within is not None:
             for key, at in self._seen.items():
                 self._expiry.add(key, at + self._within - 1)
@@ -168,10 +153,8 @@ class DeduplicateOperator(Operator):
         if len(passing) == len(batch):
             self.output.emit(Batch(batch.values, batch.timestamps))
             return
-        passed = bytearray(len(batch))
-        for index in passing:
-            passed[index] = 1
         if passing:
             self.output.emit(batch.pick(passing))
-        dropped = [index for index, one in enumerate(passed) if not one]
+        passed = set(passing)
+        dropped = [index for index in range(len(batch)) if index not in passed]
         self.output.side(DUPLICATES, batch.pick(dropped))

@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
-from contextlib import ExitStack
+from collections.abc import Hashable
 from typing import Any
 
 from aflow.model.batch import Batch
 from aflow.model.keys import check_key
 from aflow.operators.accumulation import Accumulation
-from aflow.operators.base import RAISED, Operator, OperatorContext
-from aflow.operators.keyed_state import keyed_backend, touch
-from aflow.state.keyed_entries import CapturedRows
-from aflow.state.layouts import descriptions
-from aflow.state.snapshot import OperatorSnapshot
+from aflow.operators.base import RAISED, OperatorContext
+from aflow.operators.keyed_state import KeyedStateOperator, touch
 from aflow.state.specs import ValueState
 
 
-class KeyedAccumulateOperator(Operator):
+class KeyedAccumulateOperator(KeyedStateOperator):
     """Emits, for each record, the accumulator of its key with the record added.
 
     The functions should return a new accumulator: one that is changed in place was emitted as a result before, and
@@ -35,16 +31,10 @@ class KeyedAccumulateOperator(Operator):
         self._accumulator = ValueState[Any](
             "accumulator", of=of, codec=accumulation.codec if of is None else None
         )
-        self._key_type = key_type
-        self._to_close = ExitStack()
-
-    def declares(self) -> Mapping[str, bytes]:
-        return descriptions((self._accumulator,))
+        super().__init__((self._accumulator,), key_type)
 
     def open(self, context: OperatorContext) -> None:
         super().open(context)
-        self._backend = keyed_backend(context, self._key_type)
-        self._to_close.callback(self._backend.close)
         self._accumulators = self._backend.table(self._accumulator)
 
     def process(self, batch: Batch[Any]) -> None:
@@ -68,13 +58,3 @@ class KeyedAccumulateOperator(Operator):
         except RAISED as exc:
             raise self.failure(exc, batch, left) from exc
         self.output.emit(Batch(results, batch.timestamps))
-
-    def close(self) -> None:
-        self._to_close.close()
-
-    def capture(self, *, changes: bool) -> CapturedRows:
-        """Capture the state. Raises ``CheckpointError`` for an accumulator that cannot be encoded."""
-        return CapturedRows(self._backend.key_codec, self._backend.capture(changes=changes))
-
-    def restore(self, snapshot: OperatorSnapshot) -> None:
-        self._backend.restore(snapshot.keyed)

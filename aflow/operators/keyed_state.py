@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
-from typing import Any
+from collections.abc import Hashable, Mapping, Sequence
+from contextlib import ExitStack
+from typing import Any, Final
 
 from aflow.errors import InternalError
 from aflow.model.batch import Batch
 from aflow.operators.base import Operator, OperatorContext, unsupported
 from aflow.state.backend import KeyedBackend
 from aflow.state.backend_choice import make_backend
-from aflow.state.keyed_entries import KeyGroupCodec
+from aflow.state.keyed_entries import CapturedRows, KeyGroupCodec
+from aflow.state.layouts import descriptions
 from aflow.state.memory import MemoryBackend
+from aflow.state.snapshot import OperatorSnapshot
+from aflow.state.specs import ValueState
 
 
 def key_group_codec(context: OperatorContext, key_type: type[Hashable] | None) -> KeyGroupCodec:
@@ -35,6 +39,38 @@ def keyed_backend(context: OperatorContext, key_type: type[Hashable] | None) -> 
 def memory_backend(context: OperatorContext, key_type: type[Hashable] | None) -> MemoryBackend:
     """Return an empty backend in memory, for steps with other state that is in memory in any case."""
     return MemoryBackend(key_group_codec(context, key_type), context.clock)
+
+
+class KeyedStateOperator(Operator):
+    """Base of steps that keep ``states`` of each key in tables of a backend.
+
+    ``key_type`` is the type of the keys, which snapshots need unless they are plain Python values.
+    """
+
+    def __init__(
+        self, states: tuple[ValueState[Any], ...], key_type: type[Hashable] | None
+    ) -> None:
+        self._states: Final = states
+        self._key_type = key_type
+        self._to_close: Final = ExitStack()
+
+    def declares(self) -> Mapping[str, bytes]:
+        return descriptions(self._states)
+
+    def open(self, context: OperatorContext) -> None:
+        super().open(context)
+        self._backend = keyed_backend(context, self._key_type)
+        self._to_close.callback(self._backend.close)
+
+    def close(self) -> None:
+        self._to_close.close()
+
+    def capture(self, *, changes: bool) -> CapturedRows:
+        """Capture the state. Raises ``CheckpointError`` for a value that cannot be encoded."""
+        return CapturedRows(self._backend.key_codec, self._backend.capture(changes=changes))
+
+    def restore(self, snapshot: OperatorSnapshot) -> None:
+        self._backend.restore(snapshot.keyed)
 
 
 def touch(operator: Operator, backend: KeyedBackend, batch: Batch[Any]) -> Sequence[Hashable]:

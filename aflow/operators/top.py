@@ -3,23 +3,20 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Hashable, Mapping
-from contextlib import ExitStack
+from collections.abc import Callable, Hashable
 from types import GenericAlias
 from typing import Any
 
 from aflow.model.batch import Batch
 from aflow.model.keys import check_key
-from aflow.operators.base import RAISED, Operator, OperatorContext, StateSize
+from aflow.operators.base import RAISED, OperatorContext, StateSize
 from aflow.operators.first_call import FirstCall
-from aflow.operators.keyed_state import keyed_backend, touch
-from aflow.state.keyed_entries import CapturedRows
-from aflow.state.layouts import descriptions
+from aflow.operators.keyed_state import KeyedStateOperator, touch
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.state.specs import ValueState
 
 
-class TopOperator(Operator):
+class TopOperator(KeyedStateOperator):
     """Keeps the ``n`` records of each key with the highest ``by(value)``, and emits them, best first, at each change.
 
     Of equal ones the earlier is better, so a record equal to the last one changes nothing. NaN is below everything
@@ -38,16 +35,10 @@ class TopOperator(Operator):
         self._by: Callable[[Any], Any] = FirstCall(self, "_by", by, "top()")
         ranking: Any = None if of is None else GenericAlias(tuple, (of, ...))
         self._best = ValueState[Any]("best", of=ranking)
-        self._key_type = key_type
-        self._to_close = ExitStack()
-
-    def declares(self) -> Mapping[str, bytes]:
-        return descriptions((self._best,))
+        super().__init__((self._best,), key_type)
 
     def open(self, context: OperatorContext) -> None:
         super().open(context)
-        self._backend = keyed_backend(context, self._key_type)
-        self._to_close.callback(self._backend.close)
         #: The best records of each key, best first.
         self._ranking = self._backend.table(self._best)
         #: Their scores, worst first, of equal ones the latest first; computed again after a restore.
@@ -90,16 +81,9 @@ class TopOperator(Operator):
     def size(self) -> StateSize:
         return StateSize(len(self._ranking))
 
-    def close(self) -> None:
-        self._to_close.close()
-
-    def capture(self, *, changes: bool) -> CapturedRows:
-        """Capture the state. Raises ``CheckpointError`` for a record that cannot be encoded."""
-        return CapturedRows(self._backend.key_codec, self._backend.capture(changes=changes))
-
     def restore(self, snapshot: OperatorSnapshot) -> None:
         """Continue from ``snapshot``, with the best ``n`` records of each key."""
-        self._backend.restore(snapshot.keyed)
+        super().restore(snapshot)
         self._scores.clear()
         longer = {key: ranking for key, ranking in self._ranking.items() if len(ranking) > self._n}
         self._backend.touch(list(longer))

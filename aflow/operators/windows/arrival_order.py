@@ -86,9 +86,10 @@ class ArrivalsCodec:
     def decode(self, data: bytes) -> Arrivals:
         """Raises ``CodecError``."""
         stored: object = PLAIN.decode(data)
+        kind = type(stored).__name__
         parts = cast("dict[str, Any]", stored) if isinstance(stored, dict) else {}
         if parts.keys() != {"records", "numbers"}:
-            raise CodecError(f"{type(stored).__name__} is not a list of numbered records")
+            raise CodecError(f"{kind} is not a list of numbered records")
         held = Arrivals()
         held.records = self._layout.decode(parts["records"])
         held.numbers.extend(map(self._order.restored, parts["numbers"]))
