@@ -112,8 +112,8 @@ class Trigger(ABC, Generic[T_contra]):
 
     @property
     def merges(self) -> bool:
-        """Return True if the trigger supports windows that merge: then it has ``on_merge``."""
-        return False
+        """Return True if the trigger supports windows that merge: by default, if it defines ``on_merge``."""
+        return type(self).on_merge is not Trigger.on_merge
 
     @property
     def periods(self) -> tuple[int, ...]:

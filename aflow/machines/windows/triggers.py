@@ -165,10 +165,6 @@ class ProcessingTime(Trigger[Any]):
     The end is exclusive, so a record that arrives in the last millisecond is in the window.
     """
 
-    @property
-    def merges(self) -> bool:
-        return True
-
     def on_element(
         self, value: Any, timestamp: Timestamp, window: TimeWindow, ctx: TriggerContext
     ) -> TriggerResult:
@@ -201,10 +197,6 @@ class _ContinuousTrigger(Trigger[Any]):
     def __post_init__(self) -> None:
         what = f"triggers.{type(self).__name__} every"
         object.__setattr__(self, "_millis", positive_millis(self.every, what=what))
-
-    @property
-    def merges(self) -> bool:
-        return True
 
     def _after(self, time: Timestamp) -> Timestamp:
         """Return the first multiple of ``every`` after ``time``, at most the end of time."""
@@ -328,10 +320,6 @@ class Count(Trigger[Any]):
                 f"triggers.Count takes a number of records from 1 on, not {shown(self.n)}"
             )
 
-    @property
-    def merges(self) -> bool:
-        return True
-
     def on_element(
         self, value: Any, timestamp: Timestamp, window: TimeWindow, ctx: TriggerContext
     ) -> TriggerResult:
@@ -424,10 +412,6 @@ class Purging(Trigger[T], Generic[T]):
 @dataclass(frozen=True)
 class Never(Trigger[Any]):
     """Never fire."""
-
-    @property
-    def merges(self) -> bool:
-        return True
 
     def on_element(
         self, value: Any, timestamp: Timestamp, window: TimeWindow, ctx: TriggerContext

@@ -161,7 +161,7 @@ def _check_merging(logic: WindowLogic) -> None:
     if not logic.trigger.merges:
         raise FlowDefinitionError(
             f"{type(logic.assigner).__name__} has windows that merge, and {type(logic.trigger).__name__} cannot merge "
-            f"its timers and memory; give it on_merge, and merges = True, or use another trigger"
+            f"its timers and memory; give it on_merge, or use another trigger"
         )
     if (
         logic.evictor is None

@@ -130,10 +130,6 @@ def test_the_merged_window_decides_if_a_record_is_late(mode: Mode) -> None:
 class Counts(Trigger[Event]):
     """Fires at the third record; counts of merged windows are added."""
 
-    @property
-    def merges(self) -> bool:
-        return True
-
     def on_element(
         self, value: Event, timestamp: Timestamp, window: TimeWindow, ctx: TriggerContext
     ) -> TriggerResult:
