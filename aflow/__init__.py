@@ -54,9 +54,8 @@ from aflow.model.time import TimeDomain
 from aflow.model.windows import TimeWindow, Windowed
 from aflow.operators.broadcast_process import BroadcastContext, BroadcastProcess, ControlContext
 from aflow.operators.calls.async_process import AsyncContext, AsyncKeyedProcess, FiredTimer
-from aflow.operators.co_process import CoProcess
 from aflow.operators.context import Context, ProcessContext
-from aflow.operators.keyed_process import KeyedProcess
+from aflow.operators.keyed_function import CoProcess, KeyedProcess
 from aflow.operators.process import ProcessFunction
 from aflow.operators.windows.function import WindowContext, WindowFunction
 from aflow.runtime.builtin_connectors import (

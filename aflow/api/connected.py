@@ -14,8 +14,8 @@ from aflow.operators.broadcast_process import (
     BroadcastProcessOperator,
     check_broadcast_process,
 )
-from aflow.operators.co_process import CoProcess, CoProcessOperator, check_co_process
 from aflow.operators.joins.join import LATE_LEFT, LATE_RIGHT
+from aflow.operators.keyed_function import CoProcess, CoProcessOperator, check_co_process
 
 K = TypeVar("K", bound=Hashable)
 L = TypeVar("L")

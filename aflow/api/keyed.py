@@ -43,7 +43,7 @@ from aflow.operators.calls.handlers.keyed_handlers import KeyedHandlers
 from aflow.operators.calls.operator import AsyncOperator
 from aflow.operators.deduplicate import DeduplicateOperator
 from aflow.operators.keyed_accumulate import KeyedAccumulateOperator
-from aflow.operators.keyed_process import (
+from aflow.operators.keyed_function import (
     KeyedProcess,
     KeyedProcessOperator,
     check_keyed_process,

@@ -1,7 +1,8 @@
-"""The base of functions with keyed state and timers, and of their operators."""
+"""Steps written as classes with state and timers for each key: of one stream, and of two that share them."""
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from contextlib import ExitStack
 from itertools import repeat
@@ -11,18 +12,23 @@ from aflow.errors import OperatorError, described, readable, shown
 from aflow.model.batch import Batch
 from aflow.model.keys import CheckedKeys
 from aflow.model.time import TimeDomain, Timestamp
-from aflow.operators.base import RAISED, OperatorContext, StateSize
+from aflow.operators.base import RAISED, OperatorContext, StateSize, TwoInputOperator
 from aflow.operators.context import Context
 from aflow.operators.group_watermarks import no_group_ahead, restored_watermarks
 from aflow.operators.handler_results import TAKEN, iterable
 from aflow.operators.key_timers import KeyTimers
 from aflow.operators.keyed_state import keyed_backend, touch
-from aflow.operators.process import LifeCycle, ProcessFunctionOperator
+from aflow.operators.process import LifeCycle, ProcessFunctionOperator, check_kind
+from aflow.state.broadcast import keyed_states
 from aflow.state.keyed_entries import CapturedRows, KeyedRows
 from aflow.state.layouts import descriptions
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.state.specs import StateSpec, declared_states
 
+K = TypeVar("K")
+T = TypeVar("T")
+L = TypeVar("L")
+R = TypeVar("R")
 C = TypeVar("C", bound=Context[Any])
 U = TypeVar("U")
 F = TypeVar("F", bound="KeyedFunction[Any, Any]")
@@ -207,3 +213,73 @@ class KeyedFunctionOperator(ProcessFunctionOperator[F]):
             key=key,
             timestamp=at,
         )
+
+
+class KeyedProcess(KeyedFunction[Context[K], U], Generic[K, T, U]):
+    """Subclass it to process records ``T`` with state and timers for each key ``K``; results are ``U``.
+
+    State is declared as class attributes, ``last = ValueState("last", of=Payment)``, and accessed as
+    ``ctx.state(self.last)``. Attributes of ``self`` are shared by all keys and are in no snapshot.
+    """
+
+    preceding_call = ".key_by(…)"
+
+    @abstractmethod
+    def process(self, value: T, ctx: Context[K]) -> Iterable[U] | None:
+        """Return the results for ``value``: a list, a tuple, a generator (run at once) or None.
+
+        Results have the timestamp of the record.
+        """
+
+
+def check_keyed_process(function: object) -> None:
+    """Check a ``KeyedProcess``. Raises ``FlowDefinitionError`` for anything else, and for two states of one name."""
+    check_kind(function, KeyedProcess, handlers=("process", "on_timer", "open", "close"))
+    keyed_states(function)
+
+
+class KeyedProcessOperator(KeyedFunctionOperator[KeyedProcess[Any, Any, Any]]):
+    """Runs a ``KeyedProcess``: each record, and each timer, with its key as the current key."""
+
+    def process(self, batch: Batch[Any]) -> None:
+        self._handle(batch, self._function.process)
+
+
+class CoProcess(KeyedFunction[Context[K], U], Generic[K, L, R, U]):
+    """Subclass it to process records ``L`` and ``R`` of two streams with keys ``K`` together; results are ``U``.
+
+    State is declared and accessed as in a ``KeyedProcess``; a key has the same state and timers for both streams.
+    Records of one stream keep their order for each key; the order between the two streams is undefined, and may differ
+    between runs. Results that must not depend on it are emitted by a timer: the watermark has reached a time once
+    *both* streams have.
+    """
+
+    preceding_call = ".connect(other)"
+
+    @abstractmethod
+    def process_left(self, value: L, ctx: Context[K]) -> Iterable[U] | None:
+        """Return the results for a record of the left stream: a list, a tuple, a generator (run at once) or None.
+
+        Results have the timestamp of the record.
+        """
+
+    @abstractmethod
+    def process_right(self, value: R, ctx: Context[K]) -> Iterable[U] | None:
+        """Return the results for a record of the right stream, as for the left one."""
+
+
+def check_co_process(function: object) -> None:
+    """Check a ``CoProcess``. Raises ``FlowDefinitionError`` for anything else, and for two states of one name."""
+    handlers = ("process_left", "process_right", "on_timer", "open", "close")
+    check_kind(function, CoProcess, handlers=handlers)
+    keyed_states(function)
+
+
+class CoProcessOperator(KeyedFunctionOperator[CoProcess[Any, Any, Any, Any]], TwoInputOperator):
+    """Runs a ``CoProcess``: each record of both inputs, and each timer, with its key as the current key."""
+
+    def process_left(self, batch: Batch[Any]) -> None:
+        self._handle(batch, self._function.process_left)
+
+    def process_right(self, batch: Batch[Any]) -> None:
+        self._handle(batch, self._function.process_right)

@@ -9,7 +9,7 @@ from aflow.errors import FlowDefinitionError
 from aflow.model.key_groups import DEFAULT_KEY_GROUPS
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Instant, to_timestamp
 from aflow.operators.base import Operator
-from aflow.operators.keyed_process import (
+from aflow.operators.keyed_function import (
     KeyedProcess,
     KeyedProcessOperator,
     check_keyed_process,

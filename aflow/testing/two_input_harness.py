@@ -16,7 +16,7 @@ from aflow.operators.broadcast_process import (
     BroadcastProcessOperator,
     check_broadcast_process,
 )
-from aflow.operators.co_process import CoProcess, CoProcessOperator, check_co_process
+from aflow.operators.keyed_function import CoProcess, CoProcessOperator, check_co_process
 from aflow.testing.step_harness import Mode, StepHarness
 
 __all__ = ["TwoInputHarness"]

@@ -18,7 +18,7 @@ from aflow.errors import FlowDefinitionError
 from aflow.model.resource import Resource
 from aflow.model.tags import Tag
 from aflow.operators.context import Context, ProcessContext
-from aflow.operators.keyed_process import KeyedProcess
+from aflow.operators.keyed_function import KeyedProcess
 from aflow.operators.process import ProcessFunction
 from aflow.runtime.builtin_connectors import CollectSink, IterableSource, ThreadSource
 from aflow.state.specs import ValueState

@@ -19,7 +19,7 @@ from aflow.operators.broadcast_process import (
     ControlContext,
     check_broadcast_process,
 )
-from aflow.operators.keyed_process import KeyedProcess, check_keyed_process
+from aflow.operators.keyed_function import KeyedProcess, check_keyed_process
 from aflow.operators.process import check_process_function
 from aflow.state.broadcast import BroadcastState, BroadcastView
 from aflow.state.snapshot import OperatorSnapshot, merge

@@ -30,7 +30,6 @@ from aflow.operators.broadcast_process import (
     BroadcastProcessOperator,
     ControlContext,
 )
-from aflow.operators.co_process import CoProcess, CoProcessOperator
 from aflow.operators.context import Context
 from aflow.operators.deduplicate import DeduplicateOperator
 from aflow.operators.joins.as_of import AsOfJoinOperator
@@ -38,7 +37,12 @@ from aflow.operators.joins.co_group import CoGroupOperator
 from aflow.operators.joins.interval import IntervalJoinOperator
 from aflow.operators.joins.join import Join
 from aflow.operators.keyed_accumulate import KeyedAccumulateOperator
-from aflow.operators.keyed_process import KeyedProcess, KeyedProcessOperator
+from aflow.operators.keyed_function import (
+    CoProcess,
+    CoProcessOperator,
+    KeyedProcess,
+    KeyedProcessOperator,
+)
 from aflow.operators.top import TopOperator
 from aflow.operators.windows.function import WindowContext, WindowFunction
 from aflow.operators.windows.logic import WindowLogic

@@ -15,8 +15,8 @@ from aflow.model.key_groups import key_group, subtask_of
 from aflow.model.tags import Tag
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, TimeDomain
 from aflow.operators.base import StateSize
-from aflow.operators.co_process import CoProcess, CoProcessOperator, check_co_process
 from aflow.operators.context import Context
+from aflow.operators.keyed_function import CoProcess, CoProcessOperator, check_co_process
 from aflow.operators.process import check_process_function
 from aflow.state.broadcast import BroadcastState
 from aflow.state.specs import ListState, ValueState

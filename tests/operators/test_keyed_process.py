@@ -16,7 +16,7 @@ from aflow.model.key_groups import key_group
 from aflow.model.tags import Tag
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Instant, TimeDomain
 from aflow.operators.context import Context
-from aflow.operators.keyed_process import KeyedProcess, KeyedProcessOperator, check_keyed_process
+from aflow.operators.keyed_function import KeyedProcess, KeyedProcessOperator, check_keyed_process
 from aflow.state.snapshot import merge
 from aflow.state.specs import ListState, ValueState
 from tests.operators.driver import Drive, Driver, emitted_values, subtasks

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from aflow.model.batch import Batch
 from aflow.model.time import TimeDomain
 from aflow.operators.context import Context
-from aflow.operators.keyed_process import KeyedProcess, KeyedProcessOperator
+from aflow.operators.keyed_function import KeyedProcess, KeyedProcessOperator
 from aflow.state.specs import MapState, ValueState
 from aflow.testing import Mode
 from tests.operators.driver import Driver

@@ -30,13 +30,17 @@ from aflow.model.key_groups import key_group, ranges
 from aflow.model.time import MAX_TIMESTAMP, Timestamp
 from aflow.operators.accumulation import folding
 from aflow.operators.base import Operator, TwoInputOperator
-from aflow.operators.co_process import CoProcess, CoProcessOperator
 from aflow.operators.context import Context
 from aflow.operators.joins.as_of import AsOfJoinOperator
 from aflow.operators.joins.co_group import CoGroupOperator
 from aflow.operators.joins.interval import IntervalJoinOperator
 from aflow.operators.joins.join import Join
-from aflow.operators.keyed_process import KeyedProcess, KeyedProcessOperator
+from aflow.operators.keyed_function import (
+    CoProcess,
+    CoProcessOperator,
+    KeyedProcess,
+    KeyedProcessOperator,
+)
 from aflow.operators.windows.logic import WindowLogic
 from aflow.operators.windows.panes import PaneAggregateOperator
 from aflow.operators.windows.sessions import SessionAggregateOperator

@@ -16,8 +16,8 @@ from aflow.model.tags import Tag
 from aflow.model.time import MAX_TIMESTAMP
 from aflow.operators.base import StateSize, TwoInputOperator
 from aflow.operators.broadcast_process import BroadcastContext, BroadcastProcess, ControlContext
-from aflow.operators.co_process import CoProcess
 from aflow.operators.context import Context
+from aflow.operators.keyed_function import CoProcess
 from aflow.state.broadcast import BroadcastState
 from aflow.state.specs import ValueState
 from aflow.testing import At, Mode, TwoInputHarness, Watermark, two_input_harness

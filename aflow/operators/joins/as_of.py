@@ -13,22 +13,19 @@ output. Results that were emitted before a late version are not corrected.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterator
 from heapq import heappop, heappush
 from typing import Any, Final
 
 from aflow.errors import FlowDefinitionError
 from aflow.model.batch import BATCH_RECORDS, Batch
-from aflow.model.codecs import Codec, CodecError
 from aflow.model.time import Timestamp
 from aflow.operators.base import RAISED, StateSize
 from aflow.operators.changed_keys import too_many
-from aflow.operators.group_watermarks import restored_watermarks
-from aflow.operators.joins.columns import Columns, decoded, encoded
+from aflow.operators.joins.columns import Columns
 from aflow.operators.joins.join import LATE_LEFT, LATE_RIGHT, Join, JoinFunction, JoinOperator
 from aflow.operators.joins.versions import Versions
-from aflow.state.keyed_entries import CapturedRows, KeyedRows
-from aflow.state.snapshot import OperatorSnapshot
+from aflow.state.keyed_entries import Keyed, KeyedRows
 
 #: Keyed state: the buffered left records, and the versions that matter.
 _PENDING: Final = "@waiting"
@@ -111,22 +108,6 @@ class AsOfJoinOperator(JoinOperator):
             event_timers=self._pending.timestamps() + len(self._versions.expiry),
         )
 
-    def capture(self, *, changes: bool) -> CapturedRows:
-        """Return all records or the changes. Raises ``CheckpointError`` for a record that cannot be encoded."""
-        captured = self._captured(self._changed.take(changes=changes))
-        return captured if self._changed.trusted(captured.keyed) else self._captured(None)
-
-    def restore(self, snapshot: OperatorSnapshot) -> None:
-        self.watermark, self._ahead = restored_watermarks(snapshot, self.watermark, self.context)
-        self._versions.watermark = self.watermark
-        for key, data in self._key_codec.read(snapshot.keyed, _PENDING):
-            for at, value in self._read(key, data, self._left_codec, "left"):
-                self._pending.add(at, key, value)
-        for key, data in self._key_codec.read(snapshot.keyed, _VERSIONS):
-            for at, value in self._read(key, data, self._right_codec, "right"):
-                self._versions.put(key, at, value)
-        self._changed.begin([*self._pending.by_key(), *(key for key, _ in self._versions.by_key())])
-
     def _emit_joined(self, watermark: Timestamp) -> None:
         """Emit the left records up to ``watermark``, each with the version valid at its time."""
         # Hot path: once for each left record.
@@ -148,37 +129,29 @@ class AsOfJoinOperator(JoinOperator):
                 values, stamps = [], []
         self._emit(values, stamps)
 
-    def _captured(self, keys: set[Hashable] | None) -> CapturedRows:
-        """Return the records of ``keys``, or of all keys if there are as many changes."""
+    def _rows(self, keys: set[Hashable] | None) -> KeyedRows:
         pending, versions = self._pending.by_key(keys), list(self._versions.by_key(keys))
         if keys is not None:
             records = sum(len(times) for times, _ in pending.values()) + len(versions)
             if too_many(keys, records, len(self._pending) + len(self._versions)):
-                return self._captured(None)
+                return self._rows(None)
+        lefts = [(key, *columns) for key, columns in pending.items()]
+        rights = [(key, *columns) for key, columns in versions]
         rows = {
-            _PENDING: list(self._stored(pending.items(), self._left_codec, "left")),
-            _VERSIONS: list(self._stored(versions, self._right_codec, "right")),
+            _PENDING: self._encoded(lefts, self._left_codec, "left"),
+            _VERSIONS: self._encoded(rights, self._right_codec, "right"),
         }
-        known = self._ahead.stored(self.watermark, self.context.key_groups)
-        return CapturedRows(self._key_codec, KeyedRows(rows, keys), operator=known)
+        return KeyedRows(rows, keys)
 
-    def _stored(
-        self, held: Iterable[tuple[Hashable, Columns]], codec: Codec[Any], side: str
-    ) -> Iterator[tuple[Hashable, bytes]]:
-        for key, columns in held:
-            try:
-                yield key, encoded(*columns, codec)
-            except CodecError as exc:
-                raise self._cannot_store(key, side, exc) from exc
-
-    def _read(
-        self, key: Hashable, data: bytes, codec: Codec[Any], side: str
-    ) -> Iterator[tuple[Timestamp, Any]]:
-        try:
-            times, values, _ = decoded(data, codec)
-        except CodecError as exc:
-            raise self._cannot_read(key, side, exc) from exc
-        return zip(times, values, strict=True)
+    def _restore_rows(self, keyed: Keyed) -> list[Hashable]:
+        self._versions.watermark = self.watermark
+        for key, times, values, _ in self._decoded(keyed, _PENDING, self._left_codec, "left"):
+            for at, value in zip(times, values, strict=True):
+                self._pending.add(at, key, value)
+        for key, times, values, _ in self._decoded(keyed, _VERSIONS, self._right_codec, "right"):
+            for at, value in zip(times, values, strict=True):
+                self._versions.put(key, at, value)
+        return [*self._pending.by_key(), *(key for key, _ in self._versions.by_key())]
 
 
 class PendingRecords:

@@ -36,15 +36,20 @@ from typing import Any, Final, NamedTuple
 from aflow.errors import FlowDefinitionError, RestoreError
 from aflow.machines.expiry import Expiry
 from aflow.model.batch import Batch
-from aflow.model.codecs import Codec, CodecError
+from aflow.model.codecs import Codec
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Timestamp
 from aflow.operators.base import RAISED, StateSize
 from aflow.operators.changed_keys import ChangedKeys, too_many
-from aflow.operators.group_watermarks import restored_watermarks
-from aflow.operators.joins.columns import Columns, cut, decoded, encoded, insert
-from aflow.operators.joins.join import LATE_LEFT, LATE_RIGHT, Join, JoinFunction, JoinOperator
-from aflow.state.keyed_entries import CapturedRows, KeyedRows, KeyRow
-from aflow.state.snapshot import OperatorSnapshot
+from aflow.operators.joins.columns import Columns, cut, insert
+from aflow.operators.joins.join import (
+    LATE_LEFT,
+    LATE_RIGHT,
+    Join,
+    JoinFunction,
+    JoinOperator,
+    KeyRecords,
+)
+from aflow.state.keyed_entries import Keyed, KeyedRows
 
 #: Checks for expired keys per length of the interval: an expired key is dropped at most an eighth too late.
 _CHECKS_PER_INTERVAL: Final = 8
@@ -216,19 +221,19 @@ class IntervalJoinOperator(JoinOperator):
         )
 
     def process_left(self, batch: Batch[Any]) -> None:
-        keys, times = self._columns(batch, "left")
-        if self._inner and not self._ahead and min(times) > self.watermark:
-            self._pair(batch, keys, times, self._left, self._right)
-        else:
-            self._join(batch, keys, times, self._left, self._right)
-        self._changed.add(keys)
+        self._process(batch, self._left, self._right, "left")
 
     def process_right(self, batch: Batch[Any]) -> None:
-        keys, times = self._columns(batch, "right")
+        self._process(batch, self._right, self._left, "right")
+
+    def _process(
+        self, batch: Batch[Any], mine: IntervalSide, other: IntervalSide, side: str
+    ) -> None:
+        keys, times = self._columns(batch, side)
         if self._inner and not self._ahead and min(times) > self.watermark:
-            self._pair(batch, keys, times, self._right, self._left)
+            self._pair(batch, keys, times, mine, other)
         else:
-            self._join(batch, keys, times, self._right, self._left)
+            self._join(batch, keys, times, mine, other)
         self._changed.add(keys)
 
     def on_watermark(self, timestamp: Timestamp) -> None:
@@ -247,26 +252,6 @@ class IntervalJoinOperator(JoinOperator):
             entries=self._left.size() + self._right.size(),
             event_timers=len(self._left.expiry) + len(self._right.expiry),
         )
-
-    def capture(self, *, changes: bool) -> CapturedRows:
-        """Return all records or the changes. Raises ``CheckpointError`` for a record that cannot be encoded."""
-        keys = self._changed.take(changes=changes)
-        if keys is not None:
-            held = self._left.held.keys(), self._right.held.keys()
-            if too_many(keys, sum(len(keys & some) for some in held), sum(map(len, held))):
-                keys = None
-        captured = self._captured(keys)
-        return captured if self._changed.trusted(captured.keyed) else self._captured(None)
-
-    def restore(self, snapshot: OperatorSnapshot) -> None:
-        self.watermark, self._ahead = restored_watermarks(snapshot, self.watermark, self.context)
-        for name, side, codec, what in (
-            (_LEFT, self._left, self._left_codec, "left"),
-            (_RIGHT, self._right, self._right_codec, "right"),
-        ):
-            for key, data in self._key_codec.read(snapshot.keyed, name):
-                self._restore_key(side, key, data, codec, what)
-        self._changed.begin([*self._left.held, *self._right.held])
 
     def _pair(
         self,
@@ -373,46 +358,45 @@ class IntervalJoinOperator(JoinOperator):
             return self._join_pair(key, at, value, partner)
         return self._join_pair(key, at, partner, value)
 
-    def _captured(self, keys: set[Hashable] | None) -> CapturedRows:
-        """Return the records of ``keys``, or of all keys."""
+    def _rows(self, keys: set[Hashable] | None) -> KeyedRows:
+        if keys is not None:
+            held = self._left.held.keys(), self._right.held.keys()
+            if too_many(keys, sum(len(keys & some) for some in held), sum(map(len, held))):
+                keys = None
         rows = {
-            _LEFT: list(self._stored(self._left, self._left_codec, "left", keys)),
-            _RIGHT: list(self._stored(self._right, self._right_codec, "right", keys)),
+            name: self._encoded(self._unexpired(side, keys), codec, what)
+            for name, side, codec, what in self._inputs()
         }
-        known = self._ahead.stored(self.watermark, self.context.key_groups)
-        return CapturedRows(self._key_codec, KeyedRows(rows, keys), operator=known)
+        return KeyedRows(rows, keys)
 
-    def _stored(
-        self, side: IntervalSide, codec: Codec[Any], what: str, keys: set[Hashable] | None
-    ) -> Iterator[KeyRow]:
-        """Yield the encoded records that may still have partners, without expired ones."""
+    def _inputs(self) -> list[tuple[str, IntervalSide, Codec[Any], str]]:
+        return [
+            (_LEFT, self._left, self._left_codec, "left"),
+            (_RIGHT, self._right, self._right_codec, "right"),
+        ]
+
+    def _unexpired(self, side: IntervalSide, keys: set[Hashable] | None) -> Iterator[KeyRecords]:
+        """Yield the records that may still have partners."""
         expired = side.expired_until(self.watermark)
         for key in side.held if keys is None else keys & side.held.keys():
             times, values = side.held[key]
             start = bisect_right(times, expired)
-            if start == len(times):
-                continue
-            matched = [side.matched(key)[start:]] if side.outer else []
-            try:
-                yield key, encoded(times[start:], values[start:], codec, *matched)
-            except CodecError as exc:
-                raise self._cannot_store(key, what, exc) from exc
+            if start < len(times):
+                matched = [side.matched(key)[start:]] if side.outer else []
+                yield key, times[start:], values[start:], *matched
 
-    def _restore_key(
-        self, side: IntervalSide, key: Hashable, data: bytes, codec: Codec[Any], what: str
-    ) -> None:
-        """Restore the stored records of a key. Raises ``RestoreError``."""
-        try:
-            times, values, more = decoded(data, codec)
-        except CodecError as exc:
-            raise self._cannot_read(key, what, exc) from exc
-        if side.outer and not more:
-            raise RestoreError(
-                f"step {self.name!r} stored its {what} records as a join that does not emit them without a partner, so "
-                f"the snapshot does not say which have had one; keep the kind of the join, or give it a new name"
-            )
-        expired = side.expired_until(self.watermark)
-        matched = more[0] if side.outer else [False] * len(times)
-        for at, value, paired in zip(times, values, matched, strict=True):
-            if at > expired:  # the row of a key without changes may have expired records
-                side.add(key, at, value, matched=paired, expired=expired)
+    def _restore_rows(self, keyed: Keyed) -> list[Hashable]:
+        for name, side, codec, what in self._inputs():
+            expired = side.expired_until(self.watermark)
+            for key, times, values, more in self._decoded(keyed, name, codec, what):
+                if side.outer and not more:
+                    raise RestoreError(
+                        f"step {self.name!r} stored its {what} records as a join that does not emit them without a "
+                        f"partner, so the snapshot does not say which have had one; keep the kind of the join, or give "
+                        f"it a new name"
+                    )
+                matched = more[0] if side.outer else [False] * len(times)
+                for at, value, paired in zip(times, values, matched, strict=True):
+                    if at > expired:  # the row of a key without changes may have expired records
+                        side.add(key, at, value, matched=paired, expired=expired)
+        return [*self._left.held, *self._right.held]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+from abc import abstractmethod
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from enum import Enum
 from typing import Any, Final, TypeAlias
 
@@ -16,15 +17,18 @@ from aflow.errors import (
     shown,
 )
 from aflow.model.batch import Batch, in_batches
-from aflow.model.codecs import CodecError
+from aflow.model.codecs import Codec, CodecError
 from aflow.model.keys import CheckedKeys
 from aflow.model.time import Timestamp
 from aflow.operators.base import RAISED, OperatorContext, TwoInputOperator, unsupported
 from aflow.operators.changed_keys import ChangedKeys
 from aflow.operators.first_call import FirstCall
-from aflow.operators.group_watermarks import no_group_ahead
+from aflow.operators.group_watermarks import no_group_ahead, restored_watermarks
+from aflow.operators.joins.columns import decoded, encoded
 from aflow.operators.keyed_state import key_group_codec
+from aflow.state.keyed_entries import CapturedRows, Keyed, KeyedRows, KeyRow
 from aflow.state.layouts import state_codec
+from aflow.state.snapshot import OperatorSnapshot
 
 #: Side output of late records of the left input.
 LATE_LEFT: Final = "late-left"
@@ -58,6 +62,10 @@ class Join(Enum):
 
 JoinFunction: TypeAlias = Callable[[Any, Any], Any]
 """Returns the result for a left record and a right one; one of them may be None in an outer join."""
+
+
+KeyRecords: TypeAlias = tuple[Any, ...]
+"""A key, timestamps and values of its records, and plain values to store with them."""
 
 
 class JoinOperator(TwoInputOperator):
@@ -143,12 +151,48 @@ class JoinOperator(TwoInputOperator):
                     raise self.failure_at(reason, batch, index) from exc
             raise
 
-    def _cannot_store(self, key: Hashable, side: str, cause: CodecError) -> CheckpointError:
-        return CheckpointError(
-            f"step {self.name!r} cannot store the {side} records of key {shown(key)}: {cause}"
-        )
+    # ------------------------------------------------------------------------------------- snapshots
 
-    def _cannot_read(self, key: Hashable, side: str, cause: CodecError) -> RestoreError:
-        return RestoreError(
-            f"step {self.name!r} cannot read the stored {side} records of key {shown(key)}: {cause}"
-        )
+    def capture(self, *, changes: bool) -> CapturedRows:
+        """Return all records or the changes. Raises ``CheckpointError`` for a record that cannot be encoded."""
+        rows = self._rows(self._changed.take(changes=changes))
+        if not self._changed.trusted(rows):
+            rows = self._rows(None)
+        known = self._ahead.stored(self.watermark, self.context.key_groups)
+        return CapturedRows(self._key_codec, rows, operator=known)
+
+    def restore(self, snapshot: OperatorSnapshot) -> None:
+        """Restore the records, and continue at the smallest watermark of the former subtasks."""
+        self.watermark, self._ahead = restored_watermarks(snapshot, self.watermark, self.context)
+        self._changed.begin(self._restore_rows(snapshot.keyed))
+
+    @abstractmethod
+    def _rows(self, keys: set[Hashable] | None) -> KeyedRows:
+        """Return the records of ``keys``, or of all keys, if there are as many changes too."""
+
+    @abstractmethod
+    def _restore_rows(self, keyed: Keyed) -> list[Hashable]:
+        """Restore the records of the keys of this subtask, and return the keys."""
+
+    def _encoded(self, records: Iterable[KeyRecords], codec: Codec[Any], side: str) -> list[KeyRow]:
+        rows: list[KeyRow] = []
+        for key, times, values, *more in records:
+            try:
+                rows.append((key, encoded(times, values, codec, *more)))
+            except CodecError as exc:
+                raise CheckpointError(
+                    f"step {self.name!r} cannot store the {side} records of key {shown(key)}: {exc}"
+                ) from exc
+        return rows
+
+    def _decoded(
+        self, keyed: Keyed, name: str, codec: Codec[Any], side: str
+    ) -> Iterator[tuple[Hashable, list[Timestamp], list[Any], list[Any]]]:
+        """Yield key, timestamps, values, and the plain values that were stored with them. Raises ``RestoreError``."""
+        for key, data in self._key_codec.read(keyed, name):
+            try:
+                yield key, *decoded(data, codec)
+            except CodecError as exc:
+                raise RestoreError(
+                    f"step {self.name!r} cannot read the stored {side} records of key {shown(key)}: {exc}"
+                ) from exc

@@ -9,7 +9,7 @@ from typing import Final, TypeAlias
 from aflow.model.key_groups import DEFAULT_KEY_GROUPS, key_group, subtask_of
 from aflow.model.time import TimeDomain
 from aflow.operators.context import Context
-from aflow.operators.keyed_process import KeyedProcess, KeyedProcessOperator
+from aflow.operators.keyed_function import KeyedProcess, KeyedProcessOperator
 from aflow.testing import At, OperatorHarness
 from tests.conformance.scenarios import Json
 

@@ -21,7 +21,7 @@ from aflow.model.key_groups import KeyGroupRange, key_group, ranges
 from aflow.model.time import MAX_TIMESTAMP, Instant, Timestamp
 from aflow.operators.calls.async_process import AsyncContext, AsyncKeyedProcess
 from aflow.operators.context import Context
-from aflow.operators.keyed_process import KeyedProcess, KeyedProcessOperator
+from aflow.operators.keyed_function import KeyedProcess, KeyedProcessOperator
 from aflow.state.backend_choice import DiskEngine, InMemory, OnDisk, StateBackend
 from aflow.state.keyed_entries import KeyGroupCodec
 from aflow.state.memory import MemoryBackend
