@@ -14,11 +14,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from asyncio import CancelledError
-from collections.abc import Callable, Hashable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Protocol
 
-from aflow.errors import OperatorError
+from aflow.errors import InternalError, OperatorError
 from aflow.machines.calls.rate import SharedBuckets
 from aflow.model.batch import Batch
 from aflow.model.key_groups import DEFAULT_KEY_GROUPS, KeyGroupRange
@@ -210,6 +210,23 @@ class Operator(ABC):
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
         """Continue from ``snapshot``. Raises ``RestoreError`` if it does not fit."""
+
+    def keys_of(self, batch: Batch[Any]) -> Sequence[Hashable]:
+        """Return the keys of ``batch``, which a keyed step always has."""
+        if batch.keys is None:
+            raise InternalError(f"step {self.name!r} is keyed and got a batch without keys")
+        return batch.keys
+
+    def event_times_of(self, batch: Batch[Any]) -> list[Timestamp]:
+        """Return the timestamps of ``batch``. Raises ``OperatorError`` if it has none."""
+        if batch.timestamps is None:
+            raise OperatorError(
+                f"step {self.name!r} needs event time, but its records have no timestamps; "
+                f"call .event_time(…) before .key_by(…)",
+                operator=self.name,
+                record=batch.values[0],
+            )
+        return batch.timestamps
 
     def failure(
         self, cause: BaseException, batch: Batch[Any], values: Iterator[object]

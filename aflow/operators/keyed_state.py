@@ -6,7 +6,6 @@ from collections.abc import Hashable, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, Final
 
-from aflow.errors import InternalError
 from aflow.model.batch import Batch
 from aflow.operators.base import Operator, OperatorContext, unsupported
 from aflow.state.backend import KeyedBackend
@@ -75,9 +74,7 @@ class KeyedStateOperator(Operator):
 
 def touch(operator: Operator, backend: KeyedBackend, batch: Batch[Any]) -> Sequence[Hashable]:
     """Announce the keys of ``batch`` to ``backend``, and return them. Raises ``OperatorError``."""
-    keys = batch.keys
-    if keys is None:
-        raise InternalError(f"step {operator.name!r} is keyed and got a batch without keys")
+    keys = operator.keys_of(batch)
     try:
         backend.touch(keys)
     except TypeError as exc:

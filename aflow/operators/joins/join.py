@@ -9,7 +9,6 @@ from typing import Any, Final, TypeAlias
 
 from aflow.errors import (
     CheckpointError,
-    InternalError,
     OperatorError,
     RestoreError,
     described,
@@ -99,8 +98,6 @@ class JoinOperator(TwoInputOperator):
         self, batch: Batch[Any], side: str
     ) -> tuple[Sequence[Hashable], Sequence[Timestamp]]:
         """Return keys and timestamps of a batch. Raises ``OperatorError`` if its records have no timestamps."""
-        if batch.keys is None:
-            raise InternalError(f"step {self.name!r} is keyed and got a batch without keys")
         if batch.timestamps is None:
             raise OperatorError(
                 f"step {self.name!r} joins by event time, but the records of its {side} input have no timestamps; "
@@ -108,7 +105,7 @@ class JoinOperator(TwoInputOperator):
                 operator=self.name,
                 record=batch.values[0],
             )
-        return batch.keys, batch.timestamps
+        return self.keys_of(batch), batch.timestamps
 
     def _emit(self, values: list[Any], times: list[Timestamp]) -> None:
         """Emit results in batches of the usual size: a record may have any number of partners."""

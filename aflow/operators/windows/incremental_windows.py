@@ -12,14 +12,7 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final, TypeAlias, cast
 
-from aflow.errors import (
-    CheckpointError,
-    InternalError,
-    OperatorError,
-    RestoreError,
-    described,
-    shown,
-)
+from aflow.errors import CheckpointError, OperatorError, RestoreError, described, shown
 from aflow.model.batch import Batch, in_batches
 from aflow.model.codecs import PLAIN, CodecError
 from aflow.model.keys import check_key
@@ -86,20 +79,6 @@ class IncrementalWindows(Operator):
         #: The watermarks of key groups that a restore found ahead of this subtask.
         self._ahead = no_group_ahead(context)
 
-    def _columns(self, batch: Batch[Any]) -> tuple[Sequence[Hashable], list[Timestamp]]:
-        """Return keys and timestamps of a batch. Raises ``OperatorError`` if it has no timestamps."""
-        keys, times = batch.keys, batch.timestamps
-        if keys is None:
-            raise InternalError(f"step {self.name!r} got a batch without keys")
-        if times is None:
-            raise OperatorError(
-                f"step {self.name!r} needs event time, but its records have no timestamps; "
-                f"call .event_time(…) before .key_by(…)",
-                operator=self.name,
-                record=batch.values[0],
-            )
-        return keys, times
-
     def _watermark_for(self, key: Hashable) -> Timestamp:
         """Return the watermark for ``key``: that of its former subtask until this one reaches it."""
         return self._ahead.of(key, self.watermark)
@@ -150,19 +129,40 @@ class IncrementalWindows(Operator):
         """Return all rows or the changed ones. Raises ``CheckpointError`` for an accumulator that cannot be encoded."""
         keys = self._changed.take(changes=changes)
         rows = self._rows(keys)
-        more = chain.from_iterable(self._more_rows(keys).values())
-        known = self._changed.known_by_name([*(row[0] for row in rows), *(key for key, _ in more)])
+        known = self._changed.known_by_name(self._keys_in(rows, keys))
         if keys is not None and (not known or too_many(keys, len(rows), self._row_count())):
             keys, rows = None, self._rows(None)
             self._changed.rest(len(rows))
-        return self._captured(keys, rows)
+        encoded: Iterable[KeyRow] = LazyRows(rows, self._encoded)
+        if not are_immutable([row[1] for row in rows]):
+            encoded = list(encoded)
+        named = {self._state_name: encoded, **self._more_rows(keys)}
+        return CapturedRows(
+            self._key_codec, KeyedRows(named, keys), operator=self._operator_state()
+        )
+
+    def _keys_in(self, rows: list[StoredRow], keys: set[Hashable] | None) -> list[Hashable]:
+        more = chain.from_iterable(self._more_rows(keys).values())
+        return [*(row[0] for row in rows), *(key for key, _ in more)]
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
-        """Restore the rows, and continue at the smallest watermark of the former subtasks."""
-        self._restore_watermark(snapshot)
+        """Restore the rows, and continue at the smallest watermark of the former subtasks.
+
+        Raises ``RestoreError`` for the contents of other windows.
+        """
+        known = {str(self._read(data)) for data in snapshot.operator.get(_WINDOWS, ())}
+        if (known or snapshot.keyed) and known != {self._windows}:
+            raise RestoreError(
+                f"step {self.name!r} has {self._windows} windows, and the snapshot holds the contents of "
+                f"{', '.join(sorted(known)) or 'another kind of'} windows; give the changed step a new name"
+            )
+        try:
+            restored = restored_watermarks(snapshot, self.watermark, self.context)
+        except CodecError as exc:
+            raise self._unreadable(exc) from exc
+        self.watermark, self._ahead = restored
         self._restore_rows(snapshot.keyed)
-        more = chain.from_iterable(self._more_rows(None).values())
-        self._changed.begin([*(row[0] for row in self._rows(None)), *(key for key, _ in more)])
+        self._changed.begin(self._keys_in(self._rows(None), None))
 
     @abstractmethod
     def _restore_rows(self, keyed: Keyed) -> None:
@@ -180,21 +180,6 @@ class IncrementalWindows(Operator):
         """Return further rows of ``keys``, or of all keys, by their name in snapshots."""
         return {}
 
-    def _captured(self, keys: set[Hashable] | None, rows: list[StoredRow]) -> CapturedRows:
-        encoded: Iterable[KeyRow]
-        if are_immutable([row[1] for row in rows]):
-            encoded = LazyRows(rows, self._key_row)
-        else:
-            encoded = list(map(self._key_row, rows))
-        named = {self._state_name: encoded, **self._more_rows(keys)}
-        return CapturedRows(
-            self._key_codec, KeyedRows(named, keys), operator=self._operator_state()
-        )
-
-    def _key_row(self, row: StoredRow) -> KeyRow:
-        key, held, *numbers = row
-        return key, self._encoded(key, held, *numbers)
-
     def _operator_state(self) -> Mapping[str, tuple[bytes, ...]]:
         """Return the operator state."""
         watermarks = self._ahead.stored(
@@ -202,27 +187,11 @@ class IncrementalWindows(Operator):
         )
         return {**watermarks, _WINDOWS: (PLAIN.encode(self._windows),)}
 
-    def _restore_watermark(self, snapshot: OperatorSnapshot) -> None:
-        """Continue at the smallest watermark of the former subtasks.
-
-        Raises ``RestoreError`` for the contents of other windows.
-        """
-        known = {str(self._read(data)) for data in snapshot.operator.get(_WINDOWS, ())}
-        if (known or snapshot.keyed) and known != {self._windows}:
-            raise RestoreError(
-                f"step {self.name!r} has {self._windows} windows, and the snapshot holds the contents of "
-                f"{', '.join(sorted(known)) or 'another kind of'} windows; give the changed step a new name"
-            )
+    def _encoded(self, row: StoredRow) -> KeyRow:
+        """Return key and bytes of a row. Raises ``CheckpointError``."""
+        key, held, *numbers = row
         try:
-            restored = restored_watermarks(snapshot, self.watermark, self.context)
-        except CodecError as exc:
-            raise self._unreadable(exc) from exc
-        self.watermark, self._ahead = restored
-
-    def _encoded(self, key: Hashable, held: Any, *numbers: int) -> bytes:
-        """Return an accumulator as bytes, with the numbers of its window. Raises ``CheckpointError``."""
-        try:
-            return PLAIN.encode([self._codec.encode(held), *numbers])
+            return key, PLAIN.encode([self._codec.encode(held), *numbers])
         except CodecError as exc:
             raise CheckpointError(
                 f"step {self.name!r} cannot store the contents of key {shown(key)} in the window that begins at "

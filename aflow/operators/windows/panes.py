@@ -107,7 +107,7 @@ class PaneAggregateOperator(IncrementalWindows):
         self._staggers = staggers_of(self._assigner, context)
 
     def process(self, batch: Batch[Any]) -> None:
-        keys, times = self._columns(batch)
+        keys, times = self.keys_of(batch), self.event_times_of(batch)
         if self._staggers is not None:
             self._use_grid(self._staggers.own())
         oldest = min(times)

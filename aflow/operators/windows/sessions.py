@@ -18,7 +18,7 @@ from bisect import insort
 from collections.abc import Hashable, Iterable, Iterator
 from heapq import heappop, heappush
 from itertools import chain
-from operator import attrgetter
+from operator import attrgetter, length_hint
 from typing import Any, Final
 
 from aflow.errors import FlowDefinitionError
@@ -29,7 +29,6 @@ from aflow.model.windows import TimeWindow
 from aflow.operators.accumulation import Accumulation
 from aflow.operators.base import RAISED, StateSize
 from aflow.operators.windows.incremental_windows import IncrementalWindows, StoredRow
-from aflow.operators.windows.lateness import LATE
 from aflow.state.keyed_entries import Keyed
 
 #: Keyed state: an accumulator with start and end of its session, its firings, and 1 if it has fired in its present
@@ -109,10 +108,9 @@ class SessionAggregateOperator(IncrementalWindows):
         self._fired_again: list[_Result] = []
 
     def process(self, batch: Batch[Any]) -> None:
-        keys, times = self._columns(batch)
+        keys, times = self.keys_of(batch), self.event_times_of(batch)
         newest, add, gap = self._newest, self._accumulation.add, self._gap
-        late: list[Any] = []
-        late_times: list[Timestamp] = []
+        late: list[int] = []
         left = iter(batch.values)
         try:
             # Hot path (benchmark `session`).
@@ -123,16 +121,14 @@ class SessionAggregateOperator(IncrementalWindows):
                     if time + gap > session.end:
                         session.end = time + gap
                 elif not self._add_to_sessions(key, time, value):
-                    late.append(value)
-                    late_times.append(time)
+                    late.append(len(batch) - length_hint(left) - 1)
         except RAISED as exc:
             raise self.failure(exc, batch, left) from exc
         self._changed.add(keys)
         if self._fired_again:
             fired_again, self._fired_again = self._fired_again, []
             self._emit(fired_again)
-        if late:
-            self.output.side(LATE, Batch(late, late_times))
+        self._emit_late(batch, late)
 
     def on_watermark(self, timestamp: Timestamp) -> None:
         if timestamp <= self.watermark:

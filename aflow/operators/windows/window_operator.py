@@ -21,7 +21,7 @@ from itertools import repeat
 from operator import length_hint
 from typing import Any
 
-from aflow.errors import InternalError, OperatorError, described, readable, shown
+from aflow.errors import OperatorError, described, readable, shown
 from aflow.machines.windows.assigners import GlobalWindows
 from aflow.machines.windows.trigger import TriggerResult
 from aflow.machines.windows.window_timers import WindowTimers
@@ -98,9 +98,7 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         )
 
     def process(self, batch: Batch[Any]) -> None:
-        keys = batch.keys
-        if keys is None:
-            raise InternalError(f"step {self.name!r} is keyed and got a batch without keys")
+        keys = self.keys_of(batch)
         if self._stateful:
             touch(self, self._backend, batch)
         self._sides.begin()
@@ -244,16 +242,9 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         """Return the time of each record for windows and triggers."""
         if self._lifetime.domain is TimeDomain.PROCESSING:
             return repeat(self.context.clock.now())
-        if batch.timestamps is not None:
-            return batch.timestamps
-        if isinstance(self._logic.assigner, GlobalWindows):
+        if batch.timestamps is None and isinstance(self._logic.assigner, GlobalWindows):
             return repeat(MIN_TIMESTAMP)  # all times are in the same window
-        raise OperatorError(
-            f"step {self.name!r} needs event time, but its records have no timestamps; "
-            f"call .event_time(…) before .key_by(…)",
-            operator=self.name,
-            record=batch.values[0],
-        )
+        return self.event_times_of(batch)
 
     def _fire_timers(self, domain: TimeDomain, now: Timestamp, watermark: Timestamp) -> None:
         """Call the trigger for each due timer, and clean up the windows at their clean-up time."""
