@@ -20,7 +20,7 @@ from typing import Any, Final, Protocol
 
 from aflow.errors import InternalError, OperatorError
 from aflow.machines.calls.rate import SharedBuckets
-from aflow.model.batch import Batch
+from aflow.model.batch import Batch, in_batches
 from aflow.model.key_groups import DEFAULT_KEY_GROUPS, KeyGroupRange
 from aflow.model.keys import UnsupportedKey, check_key
 from aflow.model.time import MIN_TIMESTAMP, Clock, Timestamp
@@ -227,6 +227,16 @@ class Operator(ABC):
                 record=batch.values[0],
             )
         return batch.timestamps
+
+    def emit_all(self, values: list[Any], times: list[Timestamp]) -> None:
+        """Emit any number of results in batches of the usual size."""
+        for batch in in_batches(values, times):
+            self.output.emit(batch)
+
+    def emit_side(self, tag: str, batch: Batch[Any], indexes: Sequence[int]) -> None:
+        """Emit the records at ``indexes``, if any, to a side output."""
+        if indexes:
+            self.output.side(tag, batch.pick(indexes))
 
     def failure(
         self, cause: BaseException, batch: Batch[Any], values: Iterator[object]

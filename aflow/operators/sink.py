@@ -13,7 +13,6 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from inspect import iscoroutine
-from itertools import islice
 from typing import Any, Final, TypeAlias
 
 from aflow.connect import Committable, Writer
@@ -82,7 +81,7 @@ class SinkOperator(Operator):
 
     def process(self, batch: Batch[Any]) -> None:
         if self.writing is None:
-            self._write(batch)
+            self._begin(self.writer.write, batch)
         else:
             self._waiting.append(batch)
             self._waiting_records += len(batch)
@@ -95,28 +94,27 @@ class SinkOperator(Operator):
         Return the batches that the checkpoint must store, because they are written after it: none, unless the mark is
         ``overtaking`` them.
         """
-        mark = _Preparation(checkpoint, done)
-        start = self._after_marks() if overtaking else len(self._waiting)
-        overtaken = [one for one in list(self._waiting)[start:] if isinstance(one, Batch)]
-        self._waiting.insert(start, mark)
+        self._waiting.append(_Preparation(checkpoint, done))
+        overtaken = self.overtake(checkpoint) if overtaking else []
         self._continue()
         return overtaken
 
     def overtake(self, checkpoint: int) -> list[Batch[Any]]:
-        """Let the mark of a checkpoint, if it is still queued, overtake the batches before it, and return these."""
-        place = next(
-            (at for at, one in enumerate(self._waiting) if _is_mark(one, checkpoint)), None
-        )
-        if place is None:
-            return []
-        mark = self._waiting[place]
-        before = list(islice(self._waiting, place))
-        start = max(
-            (at + 1 for at, one in enumerate(before) if not isinstance(one, Batch)), default=0
-        )
-        del self._waiting[place]
-        self._waiting.insert(start, mark)
-        return [one for one in before[start:] if isinstance(one, Batch)]
+        """Let the mark of a checkpoint, if it is still queued, overtake the batches before it, and return these.
+
+        It does not overtake other marks and commits: the batches before those belong to other checkpoints.
+        """
+        overtaken: list[Batch[Any]] = []
+        for place, one in enumerate(self._waiting):
+            if isinstance(one, Batch):
+                overtaken.append(one)
+            elif isinstance(one, _Preparation) and one.checkpoint == checkpoint:
+                del self._waiting[place]
+                self._waiting.insert(place - len(overtaken), one)
+                return overtaken
+            else:
+                overtaken = []
+        return []
 
     def commit_up_to(self, checkpoint: int) -> None:
         """Commit the output prepared for ``checkpoint``, which is complete, and for older ones."""
@@ -170,7 +168,7 @@ class SinkOperator(Operator):
             match self._waiting.popleft():
                 case Batch() as batch:
                     self._waiting_records -= len(batch)
-                    self._write(batch)
+                    self._begin(self.writer.write, batch)
                 case _Preparation() as mark:
                     self._doing = mark
                     self._begin(self.writer.prepare, mark.checkpoint)
@@ -178,10 +176,11 @@ class SinkOperator(Operator):
                     self._doing = commit
                     self._begin(self.writer.commit, self._pending[commit.checkpoint])
 
-    def _write(self, batch: Batch[Any]) -> None:
-        # Hot path: a writer that takes a batch at once costs one call.
+    def _begin(
+        self, method: Callable[[Any], Awaitable[Committable | None] | None], about: object
+    ) -> None:
         try:
-            self.writing = self.writer.write(batch)
+            self.writing = method(about)
         except AflowError:
             raise
         except (Exception, CancelledError, SystemExit) as exc:
@@ -190,23 +189,5 @@ class SinkOperator(Operator):
         if self.writing is not None:
             self._on_writing()
 
-    def _begin(self, method: Callable[[Any], Awaitable[Committable | None]], about: object) -> None:
-        try:
-            self.writing = method(about)
-        except AflowError:
-            raise
-        except (Exception, CancelledError, SystemExit) as exc:
-            raise self.failed(exc) from exc
-        self._on_writing()
-
-    def _after_marks(self) -> int:
-        """Return the index after the last queued mark or commit: batches from there on belong to no checkpoint."""
-        places = [i for i, one in enumerate(self._waiting) if not isinstance(one, Batch)]
-        return places[-1] + 1 if places else 0
-
     def _all_commits(self) -> list[_Commit]:
         return [one for one in (self._doing, *self._waiting) if isinstance(one, _Commit)]
-
-
-def _is_mark(one: object, checkpoint: int) -> bool:
-    return isinstance(one, _Preparation) and one.checkpoint == checkpoint

@@ -76,7 +76,7 @@ class AsOfJoinOperator(JoinOperator):
             else:
                 late.append(index)
         self._changed.add(keys)
-        self._emit_side(LATE_LEFT, batch, late)
+        self.emit_side(LATE_LEFT, batch, late)
 
     def process_right(self, batch: Batch[Any]) -> None:
         keys, times = self._columns(batch, "right")
@@ -91,7 +91,7 @@ class AsOfJoinOperator(JoinOperator):
                 late.append(index)
         versions.watermark = own
         self._changed.add(keys)
-        self._emit_side(LATE_RIGHT, batch, late)
+        self.emit_side(LATE_RIGHT, batch, late)
 
     def on_watermark(self, timestamp: Timestamp) -> None:
         if timestamp <= self.watermark:
@@ -125,9 +125,9 @@ class AsOfJoinOperator(JoinOperator):
                         raise self._failed(exc, key, at, left, right) from exc
                     stamps.append(at)
             if len(values) >= BATCH_RECORDS:
-                self._emit(values, stamps)
+                self.emit_all(values, stamps)
                 values, stamps = [], []
-        self._emit(values, stamps)
+        self.emit_all(values, stamps)
 
     def _rows(self, keys: set[Hashable] | None) -> KeyedRows:
         pending, versions = self._pending.by_key(keys), list(self._versions.by_key(keys))

@@ -120,8 +120,7 @@ class TwoInputWindowOperator(WindowOperator, TwoInputOperator):
         self.process(batch)
 
     def _emit_late(self, batch: Batch[Any], late: list[int]) -> None:
-        if late:
-            self.output.side((LATE_LEFT, LATE_RIGHT)[self._contents.side], batch.pick(late))
+        self.emit_side((LATE_LEFT, LATE_RIGHT)[self._contents.side], batch, late)
 
 
 class CoGroupOperator(TwoInputWindowOperator):

@@ -303,7 +303,7 @@ class IntervalJoinOperator(JoinOperator):
             self._check_keys(batch, keys)
             left, right = (value, partner) if from_left else (partner, value)
             raise self._failed(exc, key, at, left, right) from exc
-        self._emit(values, stamps)
+        self.emit_all(values, stamps)
 
     def _join(
         self,
@@ -334,8 +334,8 @@ class IntervalJoinOperator(JoinOperator):
             elif mine.outer and not partner_values:
                 values.append(self._pair_of(mine, key, at, value, None))
                 stamps.append(at)
-        self._emit_side(LATE_LEFT if mine is self._left else LATE_RIGHT, batch, late)
-        self._emit(values, stamps)
+        self.emit_side(LATE_LEFT if mine is self._left else LATE_RIGHT, batch, late)
+        self.emit_all(values, stamps)
 
     def _emit_unpaired(self, watermark: Timestamp) -> None:
         """Emit the records that can have no partner, in time order."""
@@ -348,7 +348,7 @@ class IntervalJoinOperator(JoinOperator):
             return
         unpaired.sort(key=lambda each: each[0].at)
         values = [self._pair_of(side, one.key, one.at, one.value, None) for one, side in unpaired]
-        self._emit(values, [one.at for one, _ in unpaired])
+        self.emit_all(values, [one.at for one, _ in unpaired])
 
     def _pair_of(
         self, mine: IntervalSide, key: Hashable, at: Timestamp, value: object, partner: object

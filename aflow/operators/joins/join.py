@@ -15,7 +15,7 @@ from aflow.errors import (
     readable,
     shown,
 )
-from aflow.model.batch import Batch, in_batches
+from aflow.model.batch import Batch
 from aflow.model.codecs import Codec, CodecError
 from aflow.model.keys import CheckedKeys
 from aflow.model.time import Timestamp
@@ -106,16 +106,6 @@ class JoinOperator(TwoInputOperator):
                 record=batch.values[0],
             )
         return self.keys_of(batch), batch.timestamps
-
-    def _emit(self, values: list[Any], times: list[Timestamp]) -> None:
-        """Emit results in batches of the usual size: a record may have any number of partners."""
-        for batch in in_batches(values, times):
-            self.output.emit(batch)
-
-    def _emit_side(self, tag: str, batch: Batch[Any], some: list[int]) -> None:
-        """Emit the records with these indexes to a side output."""
-        if some:
-            self.output.side(tag, batch.pick(some))
 
     def _join_pair(self, key: Hashable, at: Timestamp, left: object, right: object) -> Any:
         try:

@@ -13,7 +13,7 @@ from itertools import chain
 from typing import Any, Final, TypeAlias, cast
 
 from aflow.errors import CheckpointError, OperatorError, RestoreError, described, shown
-from aflow.model.batch import Batch, in_batches
+from aflow.model.batch import Batch
 from aflow.model.codecs import PLAIN, CodecError
 from aflow.model.keys import check_key
 from aflow.model.time import Timestamp
@@ -24,7 +24,6 @@ from aflow.operators.changed_keys import ChangedKeys, too_many
 from aflow.operators.group_watermarks import no_group_ahead, restored_watermarks
 from aflow.operators.keyed_state import key_group_codec
 from aflow.operators.windows.contexts import window_text
-from aflow.operators.windows.lateness import LATE
 from aflow.state.aggregates.exact import plus
 from aflow.state.keyed_entries import (
     CapturedRows,
@@ -106,13 +105,7 @@ class IncrementalWindows(Operator):
             values = [Windowed(key, window, held) for key, held in contents.items()]
         else:
             values = [self._windowed(window, key, held, 1) for key, held in contents.items()]
-        for batch in in_batches(values, [window.max_timestamp] * len(values)):
-            self.output.emit(batch)
-
-    def _emit_late(self, batch: Batch[Any], indexes: Sequence[int]) -> None:
-        """Emit the records at ``indexes`` to the late output, unchanged."""
-        if indexes:
-            self.output.side(LATE, batch.pick(indexes))
+        self.emit_all(values, [window.max_timestamp] * len(values))
 
     def _failed(self, cause: BaseException, key: Hashable, window: TimeWindow) -> OperatorError:
         """Describe ``cause``, raised by a user function for the accumulator of ``key`` in ``window``."""

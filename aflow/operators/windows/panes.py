@@ -39,6 +39,7 @@ from aflow.operators.windows.incremental_windows import (
     fold_by_time,
     fold_into,
 )
+from aflow.operators.windows.lateness import LATE
 from aflow.operators.windows.staggers import Staggers, staggers_of, stored_staggers
 from aflow.operators.windows.two_stacks import Panes, TwoStacks
 from aflow.state.keyed_entries import Keyed, KeyRow
@@ -264,7 +265,7 @@ class PaneAggregateOperator(IncrementalWindows):
                 self._add(batch, index, key, windows, self._last_fired(watermark))
             elif time + self._lateness <= watermark:
                 late.append(index)
-        self._emit_late(batch, late)
+        self.emit_side(LATE, batch, late)
 
     def _first_after(self, start: Timestamp) -> Timestamp:
         """Return the start of the first window that starts after ``start``."""

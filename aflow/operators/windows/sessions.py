@@ -22,13 +22,14 @@ from operator import attrgetter, length_hint
 from typing import Any, Final
 
 from aflow.errors import FlowDefinitionError
-from aflow.model.batch import Batch, in_batches
+from aflow.model.batch import Batch
 from aflow.model.keys import check_key
 from aflow.model.time import MAX_TIMESTAMP, Timestamp
 from aflow.model.windows import TimeWindow
 from aflow.operators.accumulation import Accumulation
 from aflow.operators.base import RAISED, StateSize
 from aflow.operators.windows.incremental_windows import IncrementalWindows, StoredRow
+from aflow.operators.windows.lateness import LATE
 from aflow.state.keyed_entries import Keyed
 
 #: Keyed state: an accumulator with start and end of its session, its firings, and 1 if it has fired in its present
@@ -128,7 +129,7 @@ class SessionAggregateOperator(IncrementalWindows):
         if self._fired_again:
             fired_again, self._fired_again = self._fired_again, []
             self._emit(fired_again)
-        self._emit_late(batch, late)
+        self.emit_side(LATE, batch, late)
 
     def on_watermark(self, timestamp: Timestamp) -> None:
         if timestamp <= self.watermark:
@@ -302,8 +303,7 @@ class SessionAggregateOperator(IncrementalWindows):
     def _emit(self, results: list[_Result]) -> None:
         times = [window.max_timestamp for window, _, _, _ in results]
         values = [self._windowed(*result) for result in results]
-        for batch in in_batches(values, times):
-            self.output.emit(batch)
+        self.emit_all(values, times)
 
 
 _start = attrgetter("start")

@@ -25,7 +25,7 @@ from aflow.errors import OperatorError, described, readable, shown
 from aflow.machines.windows.assigners import GlobalWindows
 from aflow.machines.windows.trigger import TriggerResult
 from aflow.machines.windows.window_timers import WindowTimers
-from aflow.model.batch import BATCH_RECORDS, Batch, in_batches
+from aflow.model.batch import BATCH_RECORDS, Batch
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, TimeDomain, Timestamp
 from aflow.model.windows import GLOBAL_WINDOW
 from aflow.operators.base import RAISED, OperatorContext, StateSize
@@ -338,8 +338,7 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         self._flush_outputs()
 
     def _emit_late(self, batch: Batch[Any], late: list[int]) -> None:
-        if late:
-            self.output.side(LATE, batch.pick(late))
+        self.emit_side(LATE, batch, late)
 
     def _flush_outputs(self) -> None:
         self._timers.arm()
@@ -349,8 +348,7 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
     def _flush(self) -> None:
         values, times = self._values, self._times
         self._values, self._times = [], []
-        for batch in in_batches(values, times):
-            self.output.emit(batch)
+        self.emit_all(values, times)
 
     def _record_failure(
         self, cause: BaseException, batch: Batch[Any], index: int, one: KeyWindow | None
