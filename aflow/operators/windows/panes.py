@@ -55,8 +55,7 @@ _FIRINGS: Final = "@firings"
 class PaneAggregateOperator(IncrementalWindows):
     """Fold each record into its pane, and emit a ``Windowed`` for each key and window at the end of the window.
 
-    ``lateness`` in ms. ``of`` and ``key_type`` are the types of accumulators and keys, which snapshots need unless they
-    are plain Python values. Overlapping windows share panes if ``shared``, and if accumulators can be merged.
+    Overlapping windows share panes if ``shared``, and if accumulators can be merged.
 
     An emitted accumulator is not changed afterwards, with one exception: an accumulator that ``add`` changes, that is
     itself the result, and that has no ``merge`` by which it could be copied, changes with late records.

@@ -69,8 +69,7 @@ _Result = tuple[TimeWindow, Hashable, Any, int]
 class SessionAggregateOperator(IncrementalWindows):
     """Fold the records of each session, and emit a ``Windowed`` for each when the watermark passes its end.
 
-    ``gap`` and ``lateness`` in ms. ``of`` and ``key_type`` are the types of accumulators and keys, which snapshots need
-    unless they are plain Python values. Raises ``FlowDefinitionError`` for an accumulation without ``merge``.
+    ``gap`` in ms. Raises ``FlowDefinitionError`` for an accumulation without ``merge``.
     """
 
     def __init__(

@@ -15,12 +15,14 @@ from aflow.machines.windows.assigners import SlidingWindows, TumblingWindows, Wi
 from aflow.machines.windows.evictors import Element, Evictor, EvictorContext
 from aflow.machines.windows.trigger import MergeContext, Trigger, TriggerContext, TriggerResult
 from aflow.machines.windows.triggers import EventTime
+from aflow.model.codecs import PLAIN, CodecError
 from aflow.model.tags import Tag
 from aflow.model.time import MAX_TIMESTAMP, Timestamp
 from aflow.model.windows import TimeWindow, Windowed
-from aflow.operators.joins.co_group import CoGroupOperator, WindowJoinOperator
+from aflow.operators.joins.co_group import CoGroupOperator, TwoListContents, WindowJoinOperator
 from aflow.operators.joins.join import LATE_LEFT, LATE_RIGHT, Join
 from aflow.operators.windows.logic import WindowLogic
+from aflow.state.layouts import Many, state_codec
 from aflow.testing import Mode, TwoInputHarness
 from tests.operators.joins.histories import (
     Harness,
@@ -522,3 +524,10 @@ def expected(
             pairs = [(None, other) for other in others] if kind.keeps_right else []
         found += [(window.max_timestamp, pair(*both)) for both in pairs]
     return found
+
+
+def test_stored_bytes_without_two_lists_are_refused() -> None:
+    contents = TwoListContents([Many(state_codec(int)), Many(state_codec(int))])
+
+    with pytest.raises(CodecError, match="stored bytes are not records of two inputs"):
+        contents.decode(PLAIN.encode([b""]))

@@ -10,11 +10,13 @@ import pytest
 
 from aflow.machines.windows.evictors import Element, Evictor, EvictorContext
 from aflow.machines.windows.triggers import Count, EventTime, Never, Purging
+from aflow.model.codecs import PLAIN, CodecError
 from aflow.model.time import TimeDomain
 from aflow.model.windows import TimeWindow
 from aflow.operators.accumulation import folding
 from aflow.operators.base import StateSize
 from aflow.operators.windows.function import WindowContext, WindowFunction
+from aflow.operators.windows.window_contents import contents_for
 from aflow.operators.windows.window_operator import WindowOperator
 from aflow.testing import Mode, OperatorHarness
 from tests.operators.windows.window_steps import (
@@ -192,6 +194,18 @@ def test_a_change_that_a_function_makes_to_a_result_is_not_in_a_later_firing(mod
     harness.push_batch([("a", 1), ("a", 2)], [1, 2])
 
     assert harness.values == [[1], [1, 2]]
+
+
+@pytest.mark.parametrize(
+    "stored",
+    [[b"", [1]], [b"", [1], [0]], "records"],
+    ids=["without numbers", "with numbers apart", "no records"],
+)
+def test_records_that_were_stored_in_another_format_are_refused(stored: object) -> None:
+    contents = contents_for(logic(evictor=KeepsLast(1, 0), apply=numbers))
+
+    with pytest.raises(CodecError, match="stored bytes are not records with timestamps"):
+        contents.decode(PLAIN.encode(stored))
 
 
 def test_nothing_is_copied_for_the_last_result_of_a_window() -> None:
