@@ -27,7 +27,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from enum import Enum
-from typing import Generic, Protocol, TypeVar
+from typing import Any, Generic, Protocol, TypeVar
 
 from aflow.model.time import Timestamp
 from aflow.model.windows import TimeWindow
@@ -113,7 +113,7 @@ class Trigger(ABC, Generic[T_contra]):
     @property
     def merges(self) -> bool:
         """Return True if the trigger supports windows that merge: by default, if it defines ``on_merge``."""
-        return type(self).on_merge is not Trigger.on_merge
+        return type(self).on_merge is not Trigger[Any].on_merge
 
     @property
     def periods(self) -> tuple[int, ...]:
