@@ -4,9 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import fields, is_dataclass
-from typing import cast
+from datetime import UTC, datetime, timedelta
+from typing import Final, cast
 
 import msgspec
+
+_MINUTE: Final = timedelta(minutes=1)
 
 
 def fields_of(record: object) -> Mapping[str, object]:
@@ -41,3 +44,15 @@ def of_named_tuple(record: object) -> dict[str, object] | None:
         return None
     as_dict = getattr(cast(object, record), "_asdict", None)
     return None if as_dict is None else as_dict()
+
+
+def rfc3339(moment: datetime) -> str:
+    """Return ``moment`` as text, exactly; a naive one without offset.
+
+    RFC 3339 has offsets of whole minutes. A moment with another one, such as Amsterdam's +00:19:32 of 1937, is written
+    in UTC.
+    """
+    offset = moment.utcoffset()
+    if offset is not None and offset % _MINUTE:
+        moment = moment.astimezone(UTC)
+    return moment.isoformat()

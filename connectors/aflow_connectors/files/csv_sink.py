@@ -17,7 +17,7 @@ import orjson
 from aflow.connect import SinkError, Writer, WriterContext
 from aflow.errors import FlowDefinitionError, shown
 from aflow_connectors.arguments import checked_texts
-from aflow_connectors.fields import fields_of
+from aflow_connectors.fields import fields_of, rfc3339
 from aflow_connectors.files.arguments import checked_delimiter
 from aflow_connectors.files.output.bytes_writer import BytesWriter
 from aflow_connectors.files.output.file_sink import FileSink
@@ -151,7 +151,9 @@ def _text(value: object) -> str:
             return _text(value.value)
         case bool():
             return "true" if value else "false"
-        case datetime() | date() | time():
+        case datetime():
+            return rfc3339(value)
+        case date() | time():
             return value.isoformat()
         case str() | int() | float() | Decimal() | UUID():
             return str(value)

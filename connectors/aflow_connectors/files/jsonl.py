@@ -7,12 +7,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any, ClassVar, Final, TypeAlias, TypeVar, cast, overload
 
-import msgspec
 import orjson
 
 from aflow.connect import BadRecord, Position, Reader, Split, Tag
 from aflow.errors import FlowDefinitionError
 from aflow_connectors.files.arguments import checked_encoding, checked_line_bound
+from aflow_connectors.files.json_decoder import json_decoder
 from aflow_connectors.files.lines import LineParser, LinePosition, LineReader, Lines
 from aflow_connectors.files.source import MAX_LINE_BYTES, BadRecords, FileSource
 
@@ -33,7 +33,7 @@ class JsonLinesSource(FileSource[T]):
 
     Without ``of`` each line must be a JSON object and becomes a dict. With ``of``, a dataclass, ``msgspec.Struct``,
     TypedDict or any other type that msgspec decodes, a line that does not match is bad, and undeclared fields are
-    ignored.
+    ignored. A NamedTuple is read from an object, as ``JsonLinesSink`` writes it, or from an array.
 
     A bad line raises ``SourceError`` with file, line and reason; with ``dead_letters`` it is emitted to that side
     output instead. A line longer than ``max_line_bytes`` is always an error. With ``discover_every`` the source never
@@ -108,7 +108,7 @@ def _parser(of: type[T] | None, encoding: str) -> LineParser[T]:
     if of is None:
         return cast(LineParser[T], _of_objects(encoding))
     try:
-        decode = msgspec.json.Decoder(of).decode
+        decode = json_decoder(of)
     except TypeError as exc:
         raise FlowDefinitionError(f"JsonLinesSource: cannot decode into {of!r}: {exc}") from exc
     one = _decoding_first(decode, encoding)

@@ -13,15 +13,17 @@ import orjson
 
 from aflow.connect import Writer, WriterContext
 from aflow.errors import shown
-from aflow_connectors.fields import of_named_tuple
+from aflow_connectors.fields import of_named_tuple, rfc3339
 from aflow_connectors.files.output.bytes_writer import BytesWriter
 from aflow_connectors.files.output.file_sink import FileSink
 from aflow_connectors.files.output.output_file import SinkOutput
 
 T = TypeVar("T")
 
-#: Types that orjson writes better than msgspec.
+#: Types that msgspec leaves to orjson and ``_to_json``.
 _NATIVE: Final = (datetime, date, time, UUID)
+
+_ANY_KEYS: Final = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_NON_STR_KEYS
 
 
 class JsonLinesSink(FileSink[T]):
@@ -37,8 +39,9 @@ class JsonLinesSink(FileSink[T]):
     ``part-00000-000012.jsonl``, or ``out-00000-000012.jsonl`` if ``path`` has a suffix. It appears when the checkpoint
     is complete.
 
-    Datetimes are written as RFC 3339 (a naive one without offset), Decimals as text, bytes in base64, sets as arrays,
-    NaN and infinity as null. ``SinkError`` names the path and, for a record that JSON cannot hold, the record.
+    Datetimes are written as RFC 3339: a naive one without offset, and in UTC if the offset has seconds, which RFC 3339
+    does not. Decimals are written as text, bytes in base64, sets as arrays, NaN and infinity as null. ``SinkError``
+    names the path and, for a record that JSON cannot hold, the record.
     """
 
     suffix = ".jsonl"
@@ -54,9 +57,9 @@ class JsonLinesSink(FileSink[T]):
 def _encode(output: SinkOutput, records: list[T]) -> bytes:
     dumps = orjson.dumps
     try:
-        lines = [dumps(record) for record in records]
+        lines = [dumps(record, _to_json, orjson.OPT_PASSTHROUGH_DATETIME) for record in records]
     except TypeError:
-        # Types that orjson does not support, or keys that are not str: slower, and only if there are some.
+        # Keys that are not str: slower, and only if there are some.
         lines = [_encode_one(output, record) for record in records]
     lines.append(b"")
     return b"\n".join(lines)
@@ -64,12 +67,16 @@ def _encode(output: SinkOutput, records: list[T]) -> bytes:
 
 def _encode_one(output: SinkOutput, record: object) -> bytes:
     try:
-        return orjson.dumps(record, _to_json, orjson.OPT_NON_STR_KEYS)
+        return orjson.dumps(record, _to_json, _ANY_KEYS)
     except TypeError as exc:
         raise output.unwritable(f"record {shown(record)} as JSON", exc) from exc
 
 
 def _to_json(value: object) -> object:
+    if isinstance(value, datetime):
+        return rfc3339(value)  # orjson and msgspec round the offset to minutes
+    if isinstance(value, date | time):
+        return value.isoformat()
     named = of_named_tuple(value)
     if named is not None:
         return named

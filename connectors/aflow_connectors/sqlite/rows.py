@@ -13,7 +13,7 @@ import orjson
 
 from aflow.connect import SinkError
 from aflow.errors import shown
-from aflow_connectors.fields import fields_of
+from aflow_connectors.fields import fields_of, rfc3339
 from aflow_connectors.sqlite.database import Database, Row, quoted
 
 T = TypeVar("T")
@@ -140,7 +140,9 @@ def to_sql(value: object) -> str | int | float | bytes | None:
             return bytes(value)
         case None:
             return None
-        case datetime() | date() | time():
+        case datetime():
+            return rfc3339(value)
+        case date() | time():
             return value.isoformat()
         case Decimal() | UUID():
             return str(value)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -72,6 +72,10 @@ async def test_an_input_without_records_makes_a_file_with_the_declared_header(
     ("value", "written"),
     [
         (True, "true"),
+        (
+            datetime(1937, 1, 1, tzinfo=timezone(timedelta(seconds=1172))),
+            "1936-12-31T23:40:28+00:00",
+        ),
         (datetime(2013, 1, 1, tzinfo=UTC), "2013-01-01T00:00:00+00:00"),
         (date(2013, 1, 1), "2013-01-01"),
         (Decimal("1.10"), "1.10"),

@@ -6,7 +6,7 @@ import gzip
 import json
 import sys
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta, timezone
+from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum
 from pathlib import Path
@@ -25,6 +25,9 @@ from aflow_connectors.files import JsonLinesSink, JsonLinesSource
 from aflow_connectors.files.output.lock_file import claim
 from aflow_connectors.files.output.names import lock, new_scratch
 from tests.connectors.files.reading import files_in, fill_disk, records, write
+
+#: The offset of Amsterdam before 1937: not of whole minutes.
+ODD = timezone(timedelta(minutes=19, seconds=32))
 
 AT = datetime(2013, 1, 1, 5, 15, tzinfo=timezone(timedelta(hours=-5)))
 
@@ -75,6 +78,8 @@ async def test_a_record_may_be_of_any_kind_with_named_fields(tmp_path: Path, kin
         (date(2013, 1, 1), '"2013-01-01"'),
         (datetime(2013, 1, 1), '"2013-01-01T00:00:00"'),  # noqa: DTZ001
         (AT.astimezone(UTC), '"2013-01-01T10:15:00+00:00"'),
+        (datetime(1937, 1, 1, tzinfo=ODD), '"1936-12-31T23:40:28+00:00"'),
+        (time(5, 15), '"05:15:00"'),
         (UUID(int=1), '"00000000-0000-0000-0000-000000000001"'),
         (Kind.DEBIT, '"debit"'),
         (Decimal("1.10"), '"1.10"'),
@@ -142,6 +147,43 @@ async def test_written_records_are_read_again(
     await write(JsonLinesSink(file, overwrite=True), *batches)
 
     assert await records(JsonLinesSource(file)) == [record for batch in batches for record in batch]
+
+
+class Card(NamedTuple):
+    number: int
+    limit: Decimal | None = None
+
+
+class Order(NamedTuple):
+    at: datetime
+    card: Card
+    history: dict[str, list[Card]]
+    pair: tuple[int, Card] = (0, Card(0))
+
+
+@dataclass(frozen=True)
+class Customer:
+    orders: list[Order]
+    last: Order | None = None
+
+
+ORDER = Order(datetime(1937, 1, 1, tzinfo=ODD), Card(1, Decimal("1.10")), {"a": [Card(2)]})
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("of", "record"),
+    [(Order, ORDER), (Customer, Customer([ORDER], ORDER)), (list[Card], [Card(1)])],
+    ids=["NamedTuple", "in a dataclass", "in a list"],
+)
+async def test_written_named_tuples_are_read_again(
+    tmp_path: Path, of: type[Any], record: object
+) -> None:
+    file = tmp_path / "out.jsonl"
+
+    await write(JsonLinesSink(file), [record])
+
+    assert await records(JsonLinesSource(file, of=of)) == [record]
 
 
 @pytest.mark.asyncio

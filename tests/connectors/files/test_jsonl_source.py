@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypedDict, assert_type
+from typing import Any, NamedTuple, TypedDict, assert_type
 
 import msgspec
 import pytest
 
+from aflow.connect import SourceError
 from aflow.errors import FlowDefinitionError
 from aflow_connectors.files import JsonLinesSource, TextSource
 from tests.connectors.files.reading import chunks, records, values
@@ -22,6 +23,12 @@ class Payment:
 
 class PaymentStruct(msgspec.Struct):
     card: str
+
+
+class PaymentTuple(NamedTuple):
+    card: str
+    amount: float = 1.0
+    parts: tuple[PaymentTuple, ...] = ()
 
 
 class TwoArrays(msgspec.Struct):
@@ -120,6 +127,46 @@ async def test_a_line_may_be_anything_that_is_declared(tmp_path: Path) -> None:
     file.write_bytes(b"[1, 2]\n[]\n")
 
     assert await records(JsonLinesSource(file, of=list[int])) == [[1, 2], []]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    "line",
+    [
+        '["a", 2.0, [["b", 1.0]]]',
+        '{"parts": [{"card": "b"}], "card": "a", "amount": 2.0, "not declared": 1}',
+        '["a", 2.0, [{"card": "b", "amount": 1.0}]]',
+    ],
+    ids=["arrays", "objects", "both"],
+)
+async def test_a_named_tuple_is_read_from_an_array_or_an_object(tmp_path: Path, line: str) -> None:
+    file = tmp_path / "a.jsonl"
+    file.write_text(line + "\n")
+
+    found = await records(JsonLinesSource(file, of=PaymentTuple))
+
+    assert found == [PaymentTuple("a", 2.0, (PaymentTuple("b"),))]
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ('{"amount": 2.0}', "missing required field `card`"),
+        ('{"card": 4711}', r"Expected `str`, got `int` - at `\$\[0\]`"),
+        ("[]", "Expected `array` of length 1 to 3"),
+        ("7", "Expected `array`, got `int`"),
+    ],
+    ids=["field missing", "field of another type", "array too short", "neither"],
+)
+async def test_a_line_that_is_no_declared_named_tuple_is_bad(
+    tmp_path: Path, line: str, reason: str
+) -> None:
+    file = tmp_path / "a.jsonl"
+    file.write_text(line + "\n")
+
+    with pytest.raises(SourceError, match=reason):
+        await records(JsonLinesSource(file, of=PaymentTuple))
 
 
 @pytest.mark.asyncio

@@ -6,7 +6,7 @@ import sqlite3
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
-from datetime import UTC, date, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta, timezone
 from decimal import Decimal
 from enum import Enum
 from pathlib import Path
@@ -96,6 +96,10 @@ async def test_only_the_columns_that_are_named_are_written(database: Path) -> No
     [
         (True, 1),
         (date(2013, 1, 1), "2013-01-01"),
+        (
+            datetime(1937, 1, 1, tzinfo=timezone(timedelta(seconds=1172))),
+            "1936-12-31T23:40:28+00:00",
+        ),
         (datetime(2013, 1, 1, 5, 15, tzinfo=UTC), "2013-01-01T05:15:00+00:00"),
         (UUID(int=1), "00000000-0000-0000-0000-000000000001"),
         (Decimal("1.10"), "1.10"),
