@@ -1,7 +1,8 @@
 """Ready-made aggregates, for windows and for aggregating state. Reached as ``aflow.aggregates``.
 
-``of`` returns the aggregated value of a record, and is called once for each record; without it the record itself is
-aggregated. Snapshots need no ``of=`` on the step: each aggregate defines how its accumulators are stored.
+``of`` is a function that returns the aggregated value of a record; it is called once for each record. Without it the
+record itself is aggregated. It is not a type, unlike ``of=`` of sources and of steps: the type of stored values is
+``stored_as``. Snapshots need no ``of=`` on the step, since each aggregate defines how its accumulators are stored.
 """
 
 from aflow.state.aggregates.arrival_order import collect, first, last

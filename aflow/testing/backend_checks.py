@@ -16,6 +16,7 @@ from aflow.state.keyed_entries import KeyGroupCodec
 from aflow.state.snapshot import OperatorSnapshot, merge, replay
 from aflow.state.specs import ListState, TtlOn, ValueState
 from aflow.testing.backend_probe import BackendStep, SettableClock, States
+from aflow.testing.time_limit import check_not_async
 
 MakeBackend = Callable[[KeyGroupCodec, Clock], KeyedBackend]
 """Makes an empty backend."""
@@ -35,6 +36,7 @@ def check_backend(make_backend: MakeBackend) -> None:
     The check uses cells of all kinds and tables; captures full state and changes; replays and restores them, also with
     other ranges of key groups; queries state from outside; advances the clock; and closes backends.
     """
+    check_not_async(make_backend, "make_backend")
     check = _BackendCheck(make_backend)
     try:
         for one in (

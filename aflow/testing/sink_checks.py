@@ -12,7 +12,7 @@ from aflow.errors import FlowDefinitionError, shown
 from aflow.testing.leftovers import no_leftovers_of_block
 from aflow.testing.sink_checkpoint_checks import SinkCheckpointCheck
 from aflow.testing.sink_probe import SinkProbe, Visible
-from aflow.testing.time_limit import PATIENCE
+from aflow.testing.time_limit import PATIENCE, check_not_async
 
 S = TypeVar("S", bound=Sink[Any])
 
@@ -45,6 +45,7 @@ async def check_sink(
         raise FlowDefinitionError(
             f"check_sink needs at least six records that are all different, not {shown(list(records))}"
         )
+    check_not_async(make_sink, "make_sink")
     probe = SinkProbe(make_sink, visible, patience)
     check = _SinkCheck(probe, list(records))
     # Without a check for leftovers: a library may open a resource at its first use and keep it.

@@ -15,7 +15,7 @@ from aflow.errors import FlowDefinitionError, shown
 from aflow.model.codecs import PLAIN, CodecError
 from aflow.model.time import Timestamp
 from aflow.testing.leftovers import no_leftovers_of_block
-from aflow.testing.time_limit import PATIENCE, in_time
+from aflow.testing.time_limit import PATIENCE, check_not_async, in_time
 
 T = TypeVar("T")
 R = TypeVar("R")
@@ -57,6 +57,7 @@ async def check_source(
     all its splits concurrently; and closes readers before, between and after reads and after a cancelled one.
     Afterwards no task that it created, no thread and no open file may be left.
     """
+    check_not_async(make_source, "make_source")
     most = None if expected is None else len(expected)
     check = _SourceCheck(make_source, patience, most)
     await check.splits()

@@ -17,7 +17,7 @@ from aflow.runtime.checkpoints.storage import CheckpointStorage, Restored
 from aflow.state.manifest import FileRef, Link, Manifest, StepState, SubtaskState
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.testing.leftovers import no_leftovers_of_block
-from aflow.testing.time_limit import PATIENCE, in_time
+from aflow.testing.time_limit import PATIENCE, check_not_async, in_time
 
 R = TypeVar("R")
 
@@ -43,6 +43,7 @@ async def check_storage(make_storage: MakeStorage, *, patience: timedelta = PATI
     folder, and opens places that are in use or belong to another flow. Afterwards no task, thread or open file may be
     left.
     """
+    check_not_async(make_storage, "make_storage")
     check = _StorageCheck(make_storage, patience)
     await (
         check.empty()

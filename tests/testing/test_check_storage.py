@@ -8,6 +8,7 @@ from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -138,6 +139,22 @@ async def test_a_storage_that_breaks_the_contract_is_found(
 
     assert make.__name__ in str(caught.value)
     assert how in str(caught.value)
+
+
+class Blocking(DirectoryStorage):
+    """Has a method that is not async."""
+
+    def kept(self) -> list[int]:  # type: ignore[override]  # pyright: ignore[reportIncompatibleMethodOverride]
+        return []
+
+
+@pytest.mark.asyncio
+async def test_a_method_that_is_not_async_is_named(tmp_path: Path) -> None:
+    make: Any = Blocking
+    expected = r"^Blocking: kept\(\) returned \[\], which cannot be awaited; define the method with async def"
+
+    with pytest.raises(AssertionError, match=expected):
+        await check_storage(lambda place: make(tmp_path / place))
 
 
 @virtual_time

@@ -68,8 +68,9 @@ def collect(
 ) -> Aggregate[Any, list[Any], list[Any]]:
     """List of ``of(record)`` of all records in the order of their arrival; empty for none.
 
-    Each result is a new list. Memory grows with the records. For the order in windows that are merged from parts, and
-    for ``stored_as``, see ``first``.
+    ``of`` is a function, as for all aggregates; the type of the values is ``stored_as``. Each result is a new list.
+    Memory grows with the records. For the order in windows that are merged from parts, and for ``stored_as``, see
+    ``first``.
     """
     return _All("collect", of, stored_as)
 

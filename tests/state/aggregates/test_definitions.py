@@ -38,8 +38,17 @@ class Packed(msgspec.Struct):
     total: int = 0
 
 
+class Both(NamedTuple):
+    left: int
+    right: int
+
+
 def function(*, n: int, total: int = 0) -> tuple[int, int]:
     return n, total
+
+
+def max_of(key: int, record: int) -> int:
+    return max(key, record)
 
 
 async def later(record: int) -> int:
@@ -95,6 +104,24 @@ def test_a_selector_is_a_plain_function(name: str) -> None:
         getattr(untyped, name)("price")
     with pytest.raises(FlowDefinitionError, match=f"{name}: of must be a plain function"):
         getattr(untyped, name)(later)
+
+
+@pytest.mark.parametrize("name", ["sum", "collect", "distinct"])
+def test_a_selector_takes_the_record_alone(name: str) -> None:
+    with pytest.raises(FlowDefinitionError, match=f"{name}: of must be a function of one argument"):
+        getattr(untyped, name)(max_of)
+
+
+def test_a_type_in_the_place_of_a_selector_is_refused_with_the_name_of_the_right_argument() -> None:
+    with pytest.raises(
+        FlowDefinitionError, match=r"collect: of .*; a type is given as stored_as=Both"
+    ):
+        untyped.collect(Both)
+
+
+@pytest.mark.parametrize("of", [int, str, Plain, len, float.__abs__], ids=repr)
+def test_a_selector_may_be_a_class_or_a_builtin_of_one_argument(of: Any) -> None:
+    aggregates.collect(of)
 
 
 @pytest.mark.parametrize("name", ["min", "max"])
