@@ -26,13 +26,13 @@ class Event(TypedDict):
     value: int
 
 
-def make_events(records: int) -> list[Event]:
-    """Return ``records`` events of 1,000 keys at 10 a millisecond, each up to 1 s late, equal for every call."""
-    rng = random.Random(7)
+def make_events(records: int, *, keys: int = KEYS, rate: int = RATE, seed: int = 7) -> list[Event]:
+    """Return ``records`` events, ``rate`` for each millisecond, each up to 1 s late, equal for every call."""
+    rng = random.Random(seed)
     return [
         Event(
-            key=f"key-{rng.randrange(KEYS)}",
-            ts=DISORDER + number // RATE - rng.randrange(DISORDER),
+            key=f"key-{rng.randrange(keys)}",
+            ts=DISORDER + number // rate - rng.randrange(DISORDER),
             value=number % 100,
         )
         for number in range(records)

@@ -2,46 +2,24 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Sequence
 from datetime import timedelta
 from heapq import heappop, heappush
 from typing import Any
 
 import aflow as af
-from bench.events import Event
+from bench.events import DISORDER, Event, make_events
 from bench.harness import Measurement, compare, run_async
+from bench.keyed_window import Totals, add
 
 KEYS = 10_000
 #: Events per millisecond of event time: one a second for each key.
 RATE = 10
 #: Milliseconds. One in fifteen pauses of a key is longer.
 GAP = 2700
-#: Maximum disorder in milliseconds.
-DISORDER = 1000
-
-Totals = tuple[int, int]
 
 Row = tuple[str, int, int, int, int]
 """Key, start, end, count, sum."""
-
-
-def make_events(records: int) -> list[Event]:
-    """Return ``records`` events, each up to 1 s late, equal for every call."""
-    rng = random.Random(11)
-    return [
-        Event(
-            key=f"key-{rng.randrange(KEYS)}",
-            ts=DISORDER + number // RATE - rng.randrange(DISORDER),
-            value=number % 100,
-        )
-        for number in range(records)
-    ]
-
-
-def add(so_far: Totals, event: Event) -> Totals:
-    """Add one event."""
-    return so_far[0] + 1, so_far[1] + event["value"]
 
 
 def merge(a: Totals, b: Totals) -> Totals:
@@ -63,7 +41,7 @@ def sessions(
 
 def measure(records: int, rounds: int) -> Measurement:
     """Measure against lists of sessions by key and a heap by hand, without a function call for most records."""
-    events = make_events(records)
+    events = make_events(records, keys=KEYS, rate=RATE, seed=11)
 
     def ours() -> list[af.Windowed[str, Totals]]:
         flow, rows = af.Flow("session"), af.CollectSink[af.Windowed[str, Totals]]()

@@ -6,29 +6,21 @@ each, so records dominate the time, not results.
 
 from __future__ import annotations
 
-import random
 from collections import defaultdict
-from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
 from statistics import median
 
 import aflow as af
-from bench.events import Event
+from bench.events import DISORDER, Event, Row, make_events
 from bench.harness import Budget, Measurement, run_async, timed
+from bench.keyed_window import Totals, as_rows
 
 KEYS = 100
 #: Events per millisecond of event time.
 RATE = 5
-#: Maximum disorder in milliseconds.
-DISORDER = 1000
 #: Sizes and slide in seconds.
 SLIDING, SLIDE, TUMBLING = 60, 1, 10
-
-Totals = tuple[int, int]
-
-Row = tuple[str, int, int, int]
-"""Key, window start, count, sum."""
 
 
 class CountAndSum:
@@ -47,22 +39,9 @@ class CountAndSum:
         return acc
 
 
-def make_events(records: int) -> list[Event]:
-    """Return ``records`` events, each up to 1 s late, equal for every call."""
-    rng = random.Random(13)
-    return [
-        Event(
-            key=f"key-{rng.randrange(KEYS)}",
-            ts=DISORDER + number // RATE - rng.randrange(DISORDER),
-            value=number % 100,
-        )
-        for number in range(records)
-    ]
-
-
 def measure(records: int, rounds: int) -> Measurement:
     """Measure one aggregate over both kinds of windows in turn, each verified by plain sums."""
-    events = make_events(records)
+    events = make_events(records, keys=KEYS, rate=RATE, seed=13)
     programs: dict[str, af.Sliding | af.Tumbling] = {
         "sliding": af.Sliding(timedelta(seconds=SLIDING), timedelta(seconds=SLIDE)),
         "keyed_window": af.Tumbling(timedelta(seconds=TUMBLING)),
@@ -111,11 +90,6 @@ def run(events: list[Event], windows: af.Sliding | af.Tumbling) -> list[af.Windo
     ).to(rows)
     run_async(flow.run())
     return rows.values
-
-
-def as_rows(results: Sequence[af.Windowed[str, Totals]]) -> list[Row]:
-    """Return the results as sorted rows."""
-    return sorted((one.key, one.window.start, *one.value) for one in results)
 
 
 def expected_rows(events: list[Event], size: int, slide: int) -> list[Row]:
