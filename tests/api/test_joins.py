@@ -277,7 +277,7 @@ def test_event_time_continues_downstream_of_a_join() -> None:
     assert both.run(two) == [(("a", 1), ("a", 0)), (("a", 5), ("a", 4)), (("a", 9), ("a", 4))]
 
 
-def test_windows_that_do_not_go_by_event_time_take_streams_with_and_without() -> None:
+def test_windows_without_event_time_accept_streams_with_and_without_it() -> None:
     flow, found = af.Flow("counted"), af.CollectSink[af.Windowed[str, int]]()
     timed = flow.source([("a", 1), ("a", 2)], name="timed").event_time(lambda one: one[1])
     without = flow.source([("a", 7), ("b", 8), ("b", 9)], name="no time")

@@ -179,7 +179,7 @@ def test_a_record_in_the_gap_between_sliding_windows_is_in_none_and_late_only_by
     assert late.values == [8]
 
 
-def test_a_step_that_fails_on_the_correction_of_a_window_is_blamed_itself() -> None:
+def test_an_error_on_the_correction_of_a_window_names_the_downstream_step() -> None:
     flow = af.Flow("corrected")
 
     def refuse_the_correction(result: af.Windowed[str, int]) -> int:

@@ -259,7 +259,7 @@ def test_dead_letters_that_no_step_reads_are_refused() -> None:
 # ----------------------------------------------------------------------------------------------- the plan
 
 
-def test_a_plan_shows_all_that_was_asked_for() -> None:
+def test_a_plan_shows_all_given_options() -> None:
     said = detail(
         lambda stream: stream.map_async(
             asked_with,
@@ -368,7 +368,7 @@ def test_a_generator_where_one_result_is_wanted_is_shown_the_other_method() -> N
         asyncio.run(flow.run())
 
 
-def test_a_policy_that_looks_at_errors_only_is_not_asked_about_results() -> None:
+def test_a_retry_policy_without_on_result_is_not_called_for_results() -> None:
     class ThreeTimes:
         def again(self, failed: af.calls.Attempt, random: float) -> timedelta | None:
             return timedelta(milliseconds=1) if failed.number < 3 else None

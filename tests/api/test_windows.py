@@ -315,8 +315,6 @@ class OnlyAssigns:
     ],
     ids=itertools.count(),
 )
-def test_windows_that_cannot_be_are_refused_where_they_are_asked_for(
-    make: Any, message: str
-) -> None:
+def test_invalid_windows_are_refused_when_the_flow_is_defined(make: Any, message: str) -> None:
     with pytest.raises(af.FlowDefinitionError, match=message):
         make()

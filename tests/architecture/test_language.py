@@ -44,7 +44,7 @@ def test_a_docstring_with_a_verb_or_a_noun_phrase_is_not_found() -> None:
 
 
 @pytest.mark.parametrize("line", ["# nobody waits", "def _nobody(): ...", '"Somebody else"'])
-def test_a_person_that_stands_for_a_part_is_found(line: str) -> None:
+def test_a_word_for_a_person_in_place_of_a_part_is_found(line: str) -> None:
     assert [number for number, _ in persons(f"x = 1\n{line}\n")] == [2]
 
 

@@ -36,7 +36,7 @@ def test_public_names_change_on_purpose_only() -> None:
 
 
 @pytest.mark.parametrize("door", DOORS)
-def test_a_public_name_is_there_and_listed_once(door: str) -> None:
+def test_a_public_name_exists_and_is_listed_once(door: str) -> None:
     names = promised(door)
 
     assert [name for name in names if not hasattr(import_module(door), name)] == []

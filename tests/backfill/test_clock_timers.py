@@ -169,7 +169,7 @@ async def test_calls_are_retried_and_run_out_of_time_by_the_clock() -> None:
     assert attempts == {7: 2, 8: 1, 9: 1}
 
 
-async def test_idleness_and_generators_that_go_by_the_clock_do_no_harm() -> None:
+async def test_idleness_and_periodic_generators_have_no_effect() -> None:
     flow = af.Flow("generators")
     numbers = flow.source([1], name="numbers").event_time(
         lambda n: n, max_delay=timedelta(0), idle_after=timedelta(milliseconds=1)

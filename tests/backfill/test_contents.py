@@ -211,7 +211,9 @@ def test_a_folder_of_checkpoints_and_a_manifest_and_a_uri_are_read_as_well(folde
     assert checkpoints >= {"everything", "tumbling", "session", "join"}
 
 
-def test_parts_go_to_other_processes(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_can_be_sent_to_other_processes(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(folder)
     parts = stored_parts("sp", operator="tumbling")
     monkeypatch.chdir("/")

@@ -200,7 +200,7 @@ def test_an_error_of_the_outbox_at_the_very_end_ends_the_fragment() -> None:
         leaving_nothing(lambda: run_one(fragments(between)[0], inbox, Results(broken)))
 
 
-def test_a_record_that_cannot_go_to_another_executor_is_named() -> None:
+def test_a_record_that_cannot_be_sent_to_another_executor_is_named() -> None:
     first = fragments(lambda items: keyed(items.map(_locked)).reduce(_newest, name="newest"))[0]
 
     class Encoding(Results):
@@ -294,7 +294,7 @@ def _same(item: Item) -> Item:
     return item
 
 
-def test_calls_go_on_while_no_rows_come() -> None:
+def test_calls_continue_while_no_rows_arrive() -> None:
     answered = asyncio.Event()
 
     async def ask(item: Item) -> Item:

@@ -150,7 +150,7 @@ def _lengths(times: list[int]) -> list[int]:
     ]
 
 
-def test_records_minutes_apart_travel_together_if_they_come_about_in_order() -> None:
+def test_records_minutes_apart_share_a_batch_if_they_arrive_nearly_in_order() -> None:
     in_order = [number * 60_000 for number in range(2_000)]
     disordered = [at + at * 7 % 11 * 600_000 for at in in_order]
     with_one_of_long_ago = [*in_order[:150], -(10**12), *in_order[150:]]

@@ -123,7 +123,7 @@ def run_both(build: Callable[[af.Stream[Bid]], af.Stream[Any]]) -> tuple[list[st
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_records_of_any_kind_go_from_fragment_to_fragment(kind: str) -> None:
+def test_records_of_any_kind_are_sent_from_fragment_to_fragment(kind: str) -> None:
     make, worth = KINDS[kind]
 
     def build(bids: af.Stream[Bid]) -> af.Stream[Any]:
@@ -137,7 +137,7 @@ def test_records_of_any_kind_go_from_fragment_to_fragment(kind: str) -> None:
 
 
 @pytest.mark.parametrize("kind", KEYS)
-def test_keys_of_any_kind_go_from_fragment_to_fragment(kind: str) -> None:
+def test_keys_of_any_kind_are_sent_from_fragment_to_fragment(kind: str) -> None:
     def build(bids: af.Stream[Bid]) -> af.Stream[Any]:
         windows = bids.key_by(KEYS[kind]).window(af.Tumbling(millis(200)))
         return windows.fold(int, lambda so_far, bid: so_far + bid.price, name="summed")
@@ -148,7 +148,7 @@ def test_keys_of_any_kind_go_from_fragment_to_fragment(kind: str) -> None:
     assert len(live) >= 3
 
 
-def test_records_of_a_class_that_only_a_function_knows_are_refused_by_name() -> None:
+def test_records_of_a_class_defined_in_a_function_are_refused_by_name() -> None:
     @dataclass
     class Local:
         bid: Bid

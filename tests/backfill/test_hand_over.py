@@ -243,7 +243,7 @@ def side_by_side(readings: list[Reading]) -> af.Source[Reading]:
 
 @pytest.mark.parametrize("source", [one_by_one, side_by_side])
 @pytest.mark.parametrize("parallelism", [1, 2])
-def test_several_splits_go_on_as_in_one_job(
+def test_several_splits_continue_as_in_one_job(
     source: Callable[[list[Reading]], af.Source[Reading]], parallelism: int, tmp_path: Path
 ) -> None:
     both = HandOver(sessions, two_thousand(), T, tmp_path, source=source)
@@ -281,7 +281,7 @@ def test_event_time_assigned_after_an_exchange_continues_as_in_one_job(
     assert both.together == both.uninterrupted()
 
 
-def test_the_live_job_may_stop_and_go_with_any_parallelism(tmp_path: Path) -> None:
+def test_the_live_job_may_stop_and_continue_with_any_parallelism(tmp_path: Path) -> None:
     both = HandOver(sessions, two_thousand(), T, tmp_path, source=with_pauses)
     both.compute_past()
 

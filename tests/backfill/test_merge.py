@@ -43,7 +43,7 @@ record_blocks = st.lists(
 
 
 @given(record_blocks, st.integers(1, 8))
-def test_records_come_by_time_then_input_then_place_then_their_order(
+def test_records_are_ordered_by_time_then_input_then_place_then_arrival(
     record_blocks: list[RecordBlock], together: int
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:

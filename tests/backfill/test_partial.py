@@ -339,7 +339,7 @@ def test_a_window_of_a_day_is_aggregated_in_any_order_of_the_history() -> None:
     assert found == expected
 
 
-def test_sums_of_parts_are_added_up_also_where_they_come_in_one_batch() -> None:
+def test_sums_of_parts_in_one_batch_are_added() -> None:
     flow = of_windows(
         tumbling, lambda windows: windows.aggregate(aggregates.sum(lambda one: one.n), name="sums")
     )

@@ -36,9 +36,7 @@ def test_the_text_shows_the_plan_for_a_parallelism_and_names_the_option_for_merm
     assert result.stdout.splitlines()[-1].startswith("--mermaid prints ")
 
 
-def test_mermaid_text_stands_alone_so_that_it_can_be_written_to_a_file(
-    aflow: Aflow, write: Write
-) -> None:
+def test_output_as_mermaid_contains_nothing_else(aflow: Aflow, write: Write) -> None:
     write("totals", FLOW)
 
     result = aflow("graph", "--mermaid", "totals:build")

@@ -141,7 +141,7 @@ def test_a_scenario_with_unknown_words_fails(unknown: Scenario) -> None:
         driver_for(unknown)
 
 
-def test_an_id_that_is_there_twice_is_refused(tmp_path: Path) -> None:
+def test_a_duplicate_id_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.json").write_text(json.dumps([{"id": "x", "steps": []}] * 2))
 
     with pytest.raises(ValueError, match="a/x"):

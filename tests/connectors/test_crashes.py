@@ -46,7 +46,7 @@ def table(folder: Path) -> list[int]:
     ],
     ids=["jsonl", "csv.gz", "sqlite", "upsert"],
 )
-def test_each_record_is_there_once_after_many_kills(
+def test_each_record_is_written_once_after_many_kills(
     tmp_path: Path, kind: str, read: Callable[[Path], list[int]], kills: int, seed: int
 ) -> None:
     unique = "PRIMARY KEY" if kind == "upsert" else ""

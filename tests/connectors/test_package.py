@@ -13,7 +13,7 @@ def project() -> dict[str, Any]:
     return tomllib.loads((PROJECT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
-def test_each_package_of_the_wheel_tells_type_checkers_that_it_is_typed() -> None:
+def test_each_package_of_the_wheel_contains_py_typed() -> None:
     packages = project()["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]
 
     assert "connectors/aflow_connectors" in packages

@@ -16,13 +16,13 @@ SHOWN = re.compile(r"!\[([^\]]*)\]\((\S+)\)", re.DOTALL)
 
 
 @pytest.mark.parametrize("name", RUNS)
-def test_a_picture_was_drawn_from_what_the_run_gives_today(name: str) -> None:
+def test_a_picture_shows_the_current_results_of_its_run(name: str) -> None:
     drawn = digest_in(FOLDER / f"{name}.svg")
 
     assert drawn == digest(RUNS[name]()), "`make pictures` draws it anew"
 
 
-def test_each_picture_is_shown_and_says_in_words_what_is_to_be_seen() -> None:
+def test_each_picture_is_used_in_the_guide_and_has_a_description() -> None:
     shown = {
         (page.parent / link).resolve(): " ".join(words.split())
         for page in DOCS.rglob("*.md")
@@ -33,7 +33,7 @@ def test_each_picture_is_shown_and_says_in_words_what_is_to_be_seen() -> None:
     assert [link for link, words in shown.items() if len(words) < 40] == []
 
 
-def test_a_picture_of_other_rows_is_found_out(tmp_path: Path) -> None:
+def test_a_picture_of_other_rows_is_detected(tmp_path: Path) -> None:
     picture = tmp_path / "old.svg"
     picture.write_text(f"<svg><desc>{digest([(1, 2)])}</desc></svg>", "utf-8")
 
@@ -41,16 +41,14 @@ def test_a_picture_of_other_rows_is_found_out(tmp_path: Path) -> None:
     assert digest_in(picture) != digest([(1, 3)])
 
 
-def test_a_picture_that_nothing_is_known_of_is_found_out(tmp_path: Path) -> None:
+def test_a_picture_without_a_recorded_run_is_detected(tmp_path: Path) -> None:
     picture = tmp_path / "drawn_by_hand.svg"
     picture.write_text("<svg/>", "utf-8")
 
     assert digest_in(picture) is None
 
 
-def test_only_the_record_whose_minute_is_over_is_late_and_not_the_one_behind_the_watermark() -> (
-    None
-):
+def test_only_the_record_whose_window_has_fired_is_late_not_each_one_before_the_watermark() -> None:
     behind = [
         (at, late)
         for at, _, watermark, late in runs.event_time()
@@ -67,9 +65,7 @@ def test_a_silent_split_holds_the_watermark_unless_it_is_idle() -> None:
     assert [mark for idle_after, _, mark in rows if idle_after][8:11] == [5.999, 9.999, 10.999]
 
 
-def test_an_aligned_source_is_never_further_ahead_than_the_drift_and_what_it_reads_at_once() -> (
-    None
-):
+def test_an_aligned_source_is_ahead_by_at_most_the_drift_and_one_chunk() -> None:
     rows = runs.alignment()
 
     alone = max(fast - slow for aligned, _, fast, slow in rows if not aligned)
@@ -79,7 +75,7 @@ def test_an_aligned_source_is_never_further_ahead_than_the_drift_and_what_it_rea
     assert aligned <= 10 + 4
 
 
-def test_windows_of_each_kind_hold_what_the_guide_shows() -> None:
+def test_windows_of_each_kind_contain_the_records_in_the_picture() -> None:
     rows = [row for row in runs.windows() if row[1] == "bob"]
 
     assert [(start, end, held) for kind, _, start, end, held in rows if "Tumbling" in kind] == [
@@ -116,7 +112,9 @@ def test_a_window_gives_early_results_one_on_time_and_corrections() -> None:
     ]
 
 
-def test_the_interval_join_pairs_what_is_in_the_band_and_keeps_the_click_that_met_nobody() -> None:
+def test_the_interval_join_pairs_records_within_the_bounds_and_emits_the_click_without_partner() -> (
+    None
+):
     lower, upper = runs.BETWEEN
     pairs = [
         (click.at, order.at)

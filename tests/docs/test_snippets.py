@@ -50,7 +50,7 @@ def test_what_the_guide_shows_is_the_same_with_checkpoints(
 
 
 @pytest.mark.parametrize("path", FILES, ids=NAMES)
-def test_the_files_a_document_links_to_are_there(path: Path) -> None:
+def test_linked_files_exist(path: Path) -> None:
     links = re.findall(r"\]\(([^)#\s]+)[^)]*\)", path.read_text(encoding="utf-8"))
 
     missing = [link for link in links if ":" not in link and not (path.parent / link).exists()]

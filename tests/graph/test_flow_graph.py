@@ -428,7 +428,7 @@ def test_only_streams_can_be_mixed() -> None:
     assert message == "union() takes streams, not [2]"
 
 
-def test_a_side_output_is_asked_for_by_tag() -> None:
+def test_a_side_output_is_selected_by_tag() -> None:
     stream = Flow("sides").source([1]).process(Twice())
 
     assert "aflow.Tag, not 'bad'" in refusal(lambda: stream.side(untyped("bad")))

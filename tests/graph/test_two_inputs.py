@@ -135,7 +135,7 @@ def test_a_step_that_may_have_side_outputs_may_have_nothing_else() -> None:
     assert "└─ odd  sink CollectSink · delivers at least once ← side output 'odd'" in to_text(plan)
 
 
-def test_a_step_without_side_outputs_is_not_asked_for_one() -> None:
+def test_a_side_output_of_a_step_without_any_is_refused() -> None:
     flow = af.Flow("sides")
     edges: list[Edge] = []
     for value in (1, 2):

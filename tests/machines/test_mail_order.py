@@ -46,7 +46,7 @@ def test_a_higher_priority_does_not_sort_ahead_of_an_earlier_sufficient_one() ->
     assert in_order(order) == ["low"]
 
 
-def test_urgent_mails_go_first_and_in_order_among_themselves() -> None:
+def test_urgent_mails_are_first_and_in_order_among_themselves() -> None:
     order: MailOrder[str] = MailOrder()
     order.put("a", 0)
     order.put("urgent 1", 2, urgent=True)
@@ -132,7 +132,7 @@ def test_a_mail_that_posts_itself_again_runs_once_a_turn(lane: Lane) -> None:
     assert by_lane(order) == ["again"]
 
 
-def test_has_mail_tells_of_normal_and_urgent_mails() -> None:
+def test_has_mail_is_true_for_normal_and_urgent_mails() -> None:
     order: MailOrder[str] = MailOrder()
     assert not order.has_mail()
 

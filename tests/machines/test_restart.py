@@ -119,7 +119,7 @@ def test_merged_failures_use_up_no_attempts() -> None:
     assert decisions(exponential(attempts=1), 0, 1, 2, 3)[-1] == Restart(97, 1)
 
 
-def test_after_a_calm_time_attempts_are_counted_anew() -> None:
+def test_attempts_are_counted_from_zero_after_a_time_without_failure() -> None:
     budget = exponential(attempts=2, reset_after=500)
 
     assert decisions(budget, 0, 101, 801, 1000)[2:] == [Restart(100, 3), Restart(200, 4)]
@@ -135,11 +135,11 @@ def test_jitter_makes_a_delay_longer_or_shorter_by_a_fraction(draw: float, delay
 
 
 @pytest.mark.parametrize("draw", [0, 0.3])
-def test_jitter_never_goes_below_the_initial_delay(draw: float) -> None:
+def test_the_delay_with_jitter_is_at_least_the_initial_delay(draw: float) -> None:
     assert decisions(exponential(jitter=1), 0, draw=draw) == [Restart(100, 1)]
 
 
-def test_jitter_never_goes_above_the_maximum() -> None:
+def test_the_delay_with_jitter_is_at_most_the_maximum() -> None:
     budget = exponential(jitter=0.5, maximum=120)
 
     assert decisions(budget, 0, draw=0.9) == [Restart(120, 1)]

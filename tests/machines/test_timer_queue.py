@@ -97,7 +97,7 @@ def test_a_timer_deleted_while_firing_does_not_fire() -> None:
     assert fired == [1, 3]
 
 
-def test_a_pass_continues_when_deletions_make_the_heap_anew() -> None:
+def test_a_pass_continues_when_deletions_rebuild_the_heap() -> None:
     queue = queue_of((1, "a", ""), *((2, str(key), "") for key in range(1_000)), (4, "a", ""))
 
     fired: list[int] = []
@@ -111,7 +111,7 @@ def test_a_pass_continues_when_deletions_make_the_heap_anew() -> None:
     assert fired == [1, 3, 4]
 
 
-def test_a_timer_registered_anew_while_its_time_is_taken_is_taken_last() -> None:
+def test_a_timer_registered_again_while_its_time_fires_is_last() -> None:
     queue = queue_of((1, "a", ""), (1, "b", ""), (1, "c", ""))
 
     fired: list[str] = []
@@ -165,7 +165,7 @@ def test_a_pass_that_is_left_half_way_leaves_the_rest_of_its_moment() -> None:
 
 
 @pytest.mark.parametrize("others", [0, 1, 2])
-def test_a_key_that_cannot_be_hashed_is_refused_whatever_else_is_there(others: int) -> None:
+def test_an_unhashable_key_is_refused_with_any_other_timers(others: int) -> None:
     queue: TimerQueue[Any, None] = TimerQueue()
     for key in range(others):
         queue.register(5, key, None)
@@ -177,7 +177,7 @@ def test_a_key_that_cannot_be_hashed_is_refused_whatever_else_is_there(others: i
     assert len(queue) == others
 
 
-def test_timers_that_were_not_asked_for_are_still_there() -> None:
+def test_timers_that_were_not_taken_remain() -> None:
     queue = queue_of((1, "a", ""), (2, "a", ""))
 
     assert next(queue.due(9)) == Timer(1, "a", "")
@@ -231,7 +231,7 @@ def test_deleted_timers_hold_no_memory() -> None:
     assert sum(isinstance(each, Key) for each in gc.get_objects()) < 100
 
 
-def test_changes_are_noted_once_they_were_asked_for() -> None:
+def test_changes_are_recorded_after_they_were_requested() -> None:
     queue = queue_of((1, "a", ""))
 
     assert queue.take_changes() is None
@@ -249,7 +249,7 @@ def test_a_timer_added_and_removed_between_two_captures_is_not_reported() -> Non
     assert queue.take_changes() == Changes([], [])
 
 
-def test_a_timer_counts_as_gone_while_it_is_being_handled() -> None:
+def test_a_timer_is_deleted_before_its_handler_is_called() -> None:
     queue = queue_of((1, "a", ""), (1, "b", ""), (2, "a", ""))
     queue.take_changes()
 

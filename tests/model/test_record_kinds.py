@@ -353,7 +353,7 @@ class TestChangedClasses:
         with pytest.raises(CodecError, match="is a named tuple now"):
             RECORDS.decode(data)
 
-    def test_a_class_that_is_gone_is_named(self, module: types.ModuleType) -> None:
+    def test_a_missing_class_is_named(self, module: types.ModuleType) -> None:
         data = self.stored(module, self.OLD)
 
         self.define(module, "")

@@ -159,7 +159,7 @@ def test_a_submodule_of_an_imported_package_is_not_imported() -> None:
     assert "wsgiref.handlers" not in sys.modules
 
 
-def test_hooks_of_modules_and_metaclasses_are_not_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hooks_of_modules_and_metaclasses_are_not_called(monkeypatch: pytest.MonkeyPatch) -> None:
     class Meta(type):
         def __getattr__(cls, name: str) -> Any:
             boom()
@@ -257,7 +257,7 @@ def test_missing_and_additional_parts_are_refused(kind: type, parts: tuple[objec
     assert ran == []
 
 
-def test_members_of_enums_are_looked_up_and_not_asked_for() -> None:
+def test_members_of_enums_are_looked_up_without_running_code_of_the_class() -> None:
     with pytest.raises(CodecError):
         RECORDS.decode(forged(35, named(Level, ""), "HIGH"))
     assert RECORDS.decode(forged(35, named(Right, ""), 3)) == Right.READ | Right.WRITE

@@ -355,7 +355,7 @@ def test_a_state_that_is_no_attribute_is_refused() -> None:
         harness.left("apple")
 
 
-def test_a_failing_control_handler_is_blamed_with_its_record() -> None:
+def test_an_error_of_a_control_handler_names_the_step_and_the_record() -> None:
     class Dividing(Prices):
         def process_broadcast(self, value: tuple[str, int], ctx: ControlContext) -> None:
             ctx.state(self.prices).put(value[0], 1 // value[1])

@@ -26,7 +26,7 @@ def test_changes_since_the_last_capture_are_recorded() -> None:
     assert changed.take(changes=True) == set()
 
 
-def test_a_complete_capture_begins_anew_too() -> None:
+def test_recording_also_restarts_at_a_complete_capture() -> None:
     changed = ChangedKeys()
     changed.begin([])
     changed.add(["a"])

@@ -154,7 +154,7 @@ def test_the_context_has_the_common_watermark() -> None:
     assert harness.values == [MIN_TIMESTAMP, MIN_TIMESTAMP, 5]
 
 
-def test_state_and_timers_of_two_subtasks_go_on_in_three() -> None:
+def test_state_and_timers_of_two_subtasks_are_restored_in_three() -> None:
     names = [f"name {number}" for number in range(40)]
     two = [payments(subtask=index, parallelism=2) for index in range(2)]
     for name in names:
@@ -179,7 +179,7 @@ def _of(name: str, harnesses: list[Harness]) -> Harness:
     return harnesses[subtask_of(key_group(name), 128, len(harnesses))]
 
 
-def test_a_restored_step_does_not_go_back_behind_its_watermark() -> None:
+def test_the_watermark_of_a_restored_step_does_not_decrease() -> None:
     old, new = payments(), payments()
     old.watermark(100)
     snapshot = old.snapshot()
@@ -193,7 +193,7 @@ def test_a_restored_step_does_not_go_back_behind_its_watermark() -> None:
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
-def test_a_failing_handler_is_blamed_with_key_record_and_timestamp(side: str) -> None:
+def test_an_error_of_a_handler_names_step_key_record_and_timestamp(side: str) -> None:
     class Dividing(CoProcess[str, Order, Order, float]):
         def process_left(self, value: Order, ctx: Context[str]) -> list[float]:
             return [1 / value[1]]

@@ -63,7 +63,7 @@ def test_a_batch_in_order_is_emitted_whole_followed_by_the_watermark(mode: Mode)
 
 
 @every_way
-def test_a_batch_is_cut_before_a_record_behind_the_earned_watermark(mode: Mode) -> None:
+def test_a_batch_is_cut_before_a_record_earlier_than_the_watermark(mode: Mode) -> None:
     step = bounded(mode, delay=5)
 
     step.push_batch([10, 20, 14, 13, 21])
@@ -103,7 +103,7 @@ def test_a_batch_is_cut_where_the_watermark_passes_a_multiple_of_a_period_downst
 
 
 @every_way
-def test_watermarks_never_go_back_and_are_not_repeated(mode: Mode) -> None:
+def test_watermarks_never_decrease_and_are_not_repeated(mode: Mode) -> None:
     step = bounded(mode)
 
     step.push(10)
@@ -420,7 +420,7 @@ class Silent:
         raise RuntimeError("no idea")
 
 
-def test_a_generator_that_fails_when_it_is_asked_is_a_failure_of_its_step() -> None:
+def test_an_error_of_a_generator_is_an_error_of_its_step() -> None:
     step = spoken(Silent())
     step.push(1)
 
@@ -439,7 +439,7 @@ def test_a_generator_that_cannot_be_made_is_a_failure_of_its_step() -> None:
 
 
 @pytest.mark.parametrize("order", [1, -1])
-def test_two_mixed_streams_that_become_one_go_on_where_the_slower_one_was(order: int) -> None:
+def test_two_mixed_streams_that_become_one_continue_at_the_slower_watermark(order: int) -> None:
     after = bounded()
     after.restore(*two_mixed_streams()[::order])
     after.push(60)
@@ -529,7 +529,7 @@ def test_every_subtask_finds_the_watermarks_of_its_splits_in_those_of_all() -> N
 
 
 @pytest.mark.parametrize("order", ["ab", "ba"])
-def test_restored_splits_say_nothing_before_all_have_begun_and_the_slowest_counts(
+def test_restored_splits_emit_no_watermark_before_all_have_started_and_then_the_smallest(
     order: str,
 ) -> None:
     before = bounded()

@@ -83,7 +83,7 @@ def test_records_of_one_millisecond_are_none_of_them_late() -> None:
     assert step.output == [At("a", START), Watermark(START - 1), At("b", START)]
 
 
-def test_timestamps_do_not_go_back_when_the_clock_does() -> None:
+def test_timestamps_do_not_decrease_when_the_clock_does() -> None:
     step, clock = arrivals(), Clock(START)
     step.operator.context = replace(step.operator.context, clock=clock)
 
@@ -103,7 +103,7 @@ def test_timestamps_do_not_go_back_when_the_clock_does() -> None:
     ]
 
 
-def test_a_clock_that_goes_back_after_the_watermark_makes_no_record_late() -> None:
+def test_a_clock_that_is_set_back_makes_no_record_late() -> None:
     step, clock = arrivals(), Clock(START)
     step.operator.context = replace(step.operator.context, clock=clock)
 
@@ -135,7 +135,7 @@ def test_only_the_end_of_time_is_passed_on_of_input_watermarks(mode: Mode) -> No
     assert step.output == [Watermark(MAX_TIMESTAMP)]
 
 
-def test_a_restored_step_does_not_go_back_behind_any_former_subtask() -> None:
+def test_the_watermark_of_a_restored_step_is_not_before_that_of_any_former_subtask() -> None:
     slow, fast = arrivals(), arrivals(start=START + 5_000)
     slow.push("a")
     fast.push("b")

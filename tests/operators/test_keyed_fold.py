@@ -51,7 +51,7 @@ def test_results_without_event_time_have_no_timestamps(drive: Drive) -> None:
     assert step.batches() == [Batch([Total(1, 1)])]
 
 
-def test_watermarks_go_on(drive: Drive) -> None:
+def test_watermarks_are_forwarded(drive: Drive) -> None:
     step = drive(totals)
 
     step.watermark(10)
@@ -84,7 +84,7 @@ def test_each_key_gets_an_initial_accumulator_of_its_own(drive: Drive) -> None:
     assert step.new_values() == [[1], [2], [1, 3]]
 
 
-def test_a_failing_function_is_blamed_with_key_record_and_timestamp() -> None:
+def test_an_error_of_the_function_names_step_key_record_and_timestamp() -> None:
     step = Driver(
         lambda: KeyedAccumulateOperator(folding(lambda: 1, lambda acc, value: acc / value))
     )
@@ -95,7 +95,7 @@ def test_a_failing_function_is_blamed_with_key_record_and_timestamp() -> None:
     assert (e.value.record, e.value.key, e.value.timestamp) == (0, "b", 20)
 
 
-def test_a_failing_initial_is_blamed_too() -> None:
+def test_an_error_of_initial_names_the_step_too() -> None:
     def broken() -> Any:
         raise LookupError("no rate")
 
@@ -133,7 +133,7 @@ def test_keys_of_a_declared_type_are_restored() -> None:
 
 
 @pytest.mark.parametrize("parallelism", [1, 2, 5])
-def test_accumulators_of_three_subtasks_go_on_in_any_number(parallelism: int) -> None:
+def test_accumulators_of_three_subtasks_are_restored_in_any_number(parallelism: int) -> None:
     keys = [f"key {number}" for number in range(50)]
     three = subtasks(totals, 3)
     for number, key in enumerate(keys):

@@ -307,7 +307,7 @@ def test_the_context_has_the_clock_of_a_timer_and_its_time(drive: Drive) -> None
     ]
 
 
-def test_side_outputs_of_a_timer_have_its_time_and_go_before_the_watermark() -> None:
+def test_side_outputs_of_a_timer_have_its_time_and_are_emitted_before_the_watermark() -> None:
     class Sided(Scripted):
         def on_timer(self, at: int, ctx: Context[str]) -> list[tuple[str, int]]:
             ctx.side(SEEN, f"{ctx.key} {ctx.watermark}")
@@ -361,7 +361,7 @@ def test_a_function_that_sets_timers_needs_on_timer() -> None:
         step.watermark(10)
 
 
-def test_a_failing_function_is_blamed_with_key_record_and_timestamp() -> None:
+def test_an_error_of_the_function_names_step_key_record_and_timestamp() -> None:
     class Divide(KeyedProcess[str, int, float]):
         def process(self, value: int, ctx: Context[str]) -> list[float]:
             return [1 / value]
@@ -376,7 +376,7 @@ def test_a_failing_function_is_blamed_with_key_record_and_timestamp() -> None:
 
 
 @pytest.mark.parametrize("domain", ["event", "processing"])
-def test_a_failing_timer_is_blamed_with_its_clock_time_and_key(domain: str) -> None:
+def test_an_error_of_a_timer_names_step_time_domain_time_and_key(domain: str) -> None:
     class Broken(Scripted):
         def on_timer(self, at: int, ctx: Context[str]) -> list[tuple[str, int]]:
             raise ValueError("no rate")
@@ -496,7 +496,7 @@ def test_a_snapshot_with_unknown_state_is_refused() -> None:
 
 
 @pytest.mark.parametrize("parallelism", [1, 2, 5])
-def test_keys_with_timers_of_three_subtasks_go_on_in_any_number(parallelism: int) -> None:
+def test_keys_with_timers_of_three_subtasks_are_restored_in_any_number(parallelism: int) -> None:
     keys = [f"key {number}" for number in range(50)]
     three = subtasks(lambda: KeyedProcessOperator(Silence()), 3)
     for number, key in enumerate(keys):

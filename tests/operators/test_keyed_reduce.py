@@ -29,7 +29,7 @@ def test_the_first_record_of_a_key_is_taken_as_it_is(drive: Drive) -> None:
     assert step.batches() == [Batch([1, 10, 3], [100, 101, 102]), Batch([6], [103])]
 
 
-def test_the_reduced_value_comes_first_and_the_record_second(drive: Drive) -> None:
+def test_the_reduced_value_is_the_first_argument_and_the_record_the_second(drive: Drive) -> None:
     step = drive(
         lambda: KeyedAccumulateOperator(reducing(lambda so_far, value: f"{so_far}({value})"))
     )
@@ -56,7 +56,7 @@ def test_values_without_a_declared_type_are_restored_exactly(drive: Drive) -> No
     assert step.new_values() == [(early, "x"), (late, "y")]
 
 
-def test_a_failing_function_is_blamed_with_key_record_and_timestamp() -> None:
+def test_an_error_of_the_function_names_step_key_record_and_timestamp() -> None:
     step = Driver(sums)
 
     with pytest.raises(OperatorError) as e:
@@ -67,7 +67,7 @@ def test_a_failing_function_is_blamed_with_key_record_and_timestamp() -> None:
 
 
 @pytest.mark.parametrize("parallelism", [1, 2, 5])
-def test_values_of_three_subtasks_go_on_in_any_number(parallelism: int) -> None:
+def test_values_of_three_subtasks_are_restored_in_any_number(parallelism: int) -> None:
     keys = [f"key {number}" for number in range(50)]
     three = subtasks(sums, 3)
     for number, key in enumerate(keys):

@@ -84,7 +84,7 @@ def test_none_means_no_results_and_no_batch_is_emitted_for_it(drive: Drive) -> N
     assert step.batches() == []
 
 
-def test_side_outputs_go_out_as_one_batch_with_the_timestamps_of_their_records(
+def test_side_outputs_are_emitted_as_one_batch_with_the_timestamps_of_their_records(
     drive: Drive,
 ) -> None:
     step = drive(lambda: ProcessOperator(Parse()))
@@ -120,7 +120,7 @@ def test_the_context_has_the_timestamp_the_watermark_and_the_clock(drive: Drive)
     ]
 
 
-def test_a_failing_function_is_blamed_with_its_record() -> None:
+def test_an_error_of_the_function_names_step_and_record() -> None:
     class Divide(ProcessFunction[int, float]):
         def process(self, value: int, ctx: ProcessContext) -> list[float]:
             return [1 / value]
@@ -134,7 +134,7 @@ def test_a_failing_function_is_blamed_with_its_record() -> None:
     assert isinstance(e.value.__cause__, ZeroDivisionError)
 
 
-def test_a_generator_that_fails_half_way_is_blamed_with_its_record() -> None:
+def test_an_error_of_a_generator_after_some_results_names_step_and_record() -> None:
     class Countdown(ProcessFunction[int, float]):
         def process(self, value: int, ctx: ProcessContext) -> Iterator[float]:
             for left in (value, 0):
@@ -225,7 +225,7 @@ def test_close_is_called_once_and_only_after_open() -> None:
     assert log == ["open", "close"]
 
 
-def test_a_failing_open_is_blamed_and_is_not_closed() -> None:
+def test_an_error_of_open_names_the_step_and_close_is_not_called() -> None:
     class Broken(ProcessFunction[int, int]):
         def open(self) -> None:
             raise FileNotFoundError("rates.csv")
@@ -244,7 +244,7 @@ def test_a_failing_open_is_blamed_and_is_not_closed() -> None:
     operator.close()
 
 
-def test_a_failing_close_is_blamed() -> None:
+def test_an_error_of_close_names_the_step() -> None:
     class Broken(ProcessFunction[int, int]):
         def process(self, value: int, ctx: ProcessContext) -> None: ...
 

@@ -22,7 +22,7 @@ def periodic() -> af.watermarks.Periodic:
 
 
 @pytest.mark.parametrize(("period", "every"), [(None, PERIOD), (50, 50), (5_000, 5_000)])
-def test_a_generator_is_asked_once_in_each_interval(period: int | None, every: int) -> None:
+def test_a_generator_is_called_once_in_each_interval(period: int | None, every: int) -> None:
     strategy = TimeStrategy(periodic, period=period)
     step: OperatorHarness[int, int] = OperatorHarness(
         lambda: EventTimeOperator(lambda n: n, strategy)
@@ -45,7 +45,7 @@ def test_ingestion_time_sends_a_watermark_in_each_interval(period: int | None, e
     assert step.output == [Watermark(every - 1), Watermark(2 * every - 1)]
 
 
-def test_an_interval_for_a_generator_that_is_never_asked_is_refused() -> None:
+def test_an_interval_for_a_generator_that_is_not_periodic_is_refused() -> None:
     strategy = TimeStrategy(af.watermarks.Monotonic, period=50)
 
     with pytest.raises(OperatorError, match=r"'step' has a watermark_interval, and its generator"):

@@ -190,7 +190,7 @@ async def test_a_source_without_fault_passes() -> None:
 
 
 @virtual_time
-async def test_a_source_that_cannot_be_replayed_is_not_asked_for_its_positions() -> None:
+async def test_positions_of_a_source_that_is_not_replayable_are_not_checked() -> None:
     fault = Fault(start=lambda _: 0, replayable=False)
 
     await check_source(lambda: Letters(fault))
@@ -203,7 +203,7 @@ async def test_other_records_than_expected_are_found() -> None:
 
 
 @virtual_time
-async def test_a_close_that_fails_is_no_secret() -> None:
+async def test_an_error_of_close_is_raised() -> None:
     fault = Fault(close=_failing_close)
 
     with pytest.raises(OSError, match="close failed"):
@@ -379,7 +379,7 @@ class _FetchedReader(Reader[bytes]):
         await self._writer.wait_closed()
 
 
-def test_tasks_and_connections_of_a_test_server_on_the_same_loop_are_not_blamed_on_the_source() -> (
+def test_tasks_and_connections_of_a_test_server_on_the_same_loop_are_not_leaks_of_the_source() -> (
     None
 ):
     async def main() -> None:

@@ -92,7 +92,7 @@ def test_a_seed_shuffles_the_tasks_and_repeats_itself() -> None:
 
 
 @virtual_time
-async def test_a_driver_sends_and_lets_time_pass() -> None:
+async def test_a_driver_sends_records_and_advances_time() -> None:
     flow, sink = reminding(af.PushSource[str]())
 
     async with FlowDriver(flow) as driver:
@@ -133,7 +133,7 @@ async def test_end_is_the_end_of_a_bounded_input() -> None:
 
 
 @virtual_time
-async def test_records_go_to_the_source_that_is_named() -> None:
+async def test_records_are_sent_to_the_named_source() -> None:
     flow, sink = af.Flow("two"), CollectSink[str]()
     left = flow.source(af.PushSource[str](), name="left").map(lambda value: f"left {value}")
     right = flow.source(af.PushSource[str](), name="right").map(lambda value: f"right {value}")

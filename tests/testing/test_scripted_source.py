@@ -28,7 +28,7 @@ async def rest(reader: Reader[str]) -> list[str]:
 
 
 @virtual_time
-async def test_records_that_stand_together_are_a_chunk_and_a_pause_takes_its_time() -> None:
+async def test_consecutive_records_are_one_chunk_and_a_pause_delays_the_next() -> None:
     loop = asyncio.get_running_loop()
     reader = await opened(ScriptedSource[str]("a", "b", Pause(timedelta(minutes=5)), "c"))
 

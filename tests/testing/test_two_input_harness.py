@@ -202,7 +202,7 @@ def test_after_its_end_a_harness_does_nothing_more(both: Harness) -> None:
 
 
 @pytest.mark.parametrize("mode", Mode)
-def test_state_timers_sides_and_size_are_there_in_all_modes(mode: Mode) -> None:
+def test_state_timers_sides_and_size_are_available_in_all_modes(mode: Mode) -> None:
     harness = quoting(mode)
 
     harness.right(2, 1)

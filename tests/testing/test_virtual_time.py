@@ -210,7 +210,7 @@ def test_a_wait_for_a_silent_socket_ends_after_patience() -> None:
 
 
 @virtual_time
-async def test_settle_lets_all_run_that_needs_no_time() -> None:
+async def test_settle_runs_all_tasks_that_need_no_time() -> None:
     steps: list[str] = []
     event = asyncio.Event()
 
@@ -236,7 +236,7 @@ async def test_settle_lets_all_run_that_needs_no_time() -> None:
 
 
 @virtual_time
-async def test_settle_lets_timers_run_that_are_due_now() -> None:
+async def test_settle_runs_timers_that_are_due() -> None:
     loop = asyncio.get_running_loop()
     fired: list[str] = []
     loop.call_at(loop.time(), fired.append, "due")

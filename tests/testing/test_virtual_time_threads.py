@@ -73,7 +73,9 @@ async def _by_a_thread_of_its_own() -> str:
     ids=["asyncio", "anyio", "anyio in an async generator", "anyio with a limiter", "held"],
 )
 @virtual_time
-async def test_time_stands_still_while_a_thread_works(wait: Callable[[], Awaitable[str]]) -> None:
+async def test_virtual_time_does_not_advance_while_a_thread_works(
+    wait: Callable[[], Awaitable[str]],
+) -> None:
     loop = asyncio.get_running_loop()
     ticks: list[float] = []
     loop.call_later(0.001, lambda: ticks.append(loop.time()))
@@ -147,7 +149,7 @@ def test_a_thread_that_waits_for_virtual_time_is_named_when_patience_ends() -> N
 
 
 @virtual_time
-async def test_bytes_go_through_a_socket_in_no_time() -> None:
+async def test_bytes_through_a_socket_take_no_virtual_time() -> None:
     ours, theirs = socket.socketpair()
     reader, writer = await asyncio.open_connection(sock=ours)
     theirs.sendall(b"ping\n")

@@ -52,7 +52,7 @@ async def test_a_long_bad_line_is_shown_in_part(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
-async def test_bad_lines_go_to_the_dead_letters_with_the_good_ones_around_them(
+async def test_bad_lines_are_dead_letters_and_the_lines_around_them_are_read(
     tmp_path: Path,
 ) -> None:
     file = tmp_path / "a.jsonl"

@@ -105,7 +105,7 @@ async def test_a_bad_record_is_an_error_that_names_its_first_line(tmp_path: Path
 
 
 @pytest.mark.asyncio
-async def test_bad_records_go_to_the_dead_letters_with_the_good_ones_around_them(
+async def test_bad_records_are_dead_letters_and_the_records_around_them_are_read(
     tmp_path: Path,
 ) -> None:
     file = csv(tmp_path, b'a,b\n1,2\n3\n"x"y,4\n5,\xeb\n6,7\n')

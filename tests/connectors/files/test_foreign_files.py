@@ -64,7 +64,7 @@ async def test_files_of_the_user_with_names_like_pieces_survive_a_restart(
 
 
 @pytest.mark.asyncio
-async def test_a_job_does_not_go_on_in_the_folder_of_another_one(tmp_path: Path) -> None:
+async def test_a_job_does_not_continue_in_the_folder_of_another_one(tmp_path: Path) -> None:
     await finished(JsonLinesSink(tmp_path / "a"))
     before = files_in(tmp_path / "a")
     other = await finished(JsonLinesSink(tmp_path / "b"))

@@ -299,7 +299,7 @@ async def test_a_path_is_free_again_when_its_writer_has_closed(tmp_path: Path) -
 
 
 @pytest.mark.asyncio
-async def test_a_file_that_is_there_is_not_overwritten_unless_asked_to(tmp_path: Path) -> None:
+async def test_an_existing_file_is_not_overwritten_without_the_option(tmp_path: Path) -> None:
     file = tmp_path / "out.jsonl"
     file.write_text("old\n")
 

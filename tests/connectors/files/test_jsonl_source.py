@@ -83,7 +83,7 @@ async def test_a_byte_order_mark_is_passed_over(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_chunk_has_at_most_as_many_records_as_asked_for(tmp_path: Path) -> None:
+async def test_a_chunk_has_at_most_limit_records(tmp_path: Path) -> None:
     file = tmp_path / "a.jsonl"
     file.write_bytes(b"{}\n" * 7)
 

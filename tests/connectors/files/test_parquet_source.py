@@ -116,7 +116,7 @@ async def test_a_timestamp_beyond_datetime_is_an_error(tmp_path: Path, kind: str
 
 
 @pytest.mark.asyncio
-async def test_only_the_columns_asked_for_are_read(tmp_path: Path) -> None:
+async def test_only_the_given_columns_are_read(tmp_path: Path) -> None:
     file = parquet(tmp_path, {"a": [1], "b": [2], "c": [3]})
 
     assert await records(ParquetSource(file, columns=["c", "a"])) == [{"c": 3, "a": 1}]
@@ -143,7 +143,7 @@ async def test_a_row_that_does_not_fit_the_type_is_an_error_that_names_it(tmp_pa
 
 
 @pytest.mark.asyncio
-async def test_rows_that_do_not_fit_go_to_the_dead_letters(tmp_path: Path) -> None:
+async def test_rows_that_do_not_match_are_dead_letters(tmp_path: Path) -> None:
     file = parquet(tmp_path, {"card": ["1", None, "3"], "amount": [1.0] * 3})
 
     found = await chunks(ParquetSource(file, of=Payment, dead_letters=Tag[BadRecord]("bad")))

@@ -34,7 +34,7 @@ async def test_a_line_in_another_encoding_is_an_error_with_line_and_column(tmp_p
 
 
 @pytest.mark.asyncio
-async def test_lines_in_another_encoding_go_to_the_dead_letters(tmp_path: Path) -> None:
+async def test_lines_in_another_encoding_are_dead_letters(tmp_path: Path) -> None:
     file = tmp_path / "a.log"
     file.write_bytes(b"a\n\xeb\n\nb\n")
 

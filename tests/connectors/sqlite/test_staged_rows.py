@@ -54,7 +54,7 @@ async def test_rows_are_visible_once_their_checkpoint_is_complete(database: Path
 
 
 @pytest.mark.asyncio
-async def test_many_rows_are_staged_while_they_come_in(database: Path) -> None:
+async def test_rows_are_staged_in_chunks_before_the_checkpoint(database: Path) -> None:
     await sink_to(database).recover("out", [])
     writer = await opened(sink_to(database))
 
@@ -70,7 +70,7 @@ async def test_many_rows_are_staged_while_they_come_in(database: Path) -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_checkpoint_that_did_not_come_about_is_committed_with_the_next(
+async def test_several_prepared_checkpoints_are_committed(
     database: Path,
 ) -> None:
     await sink_to(database).recover("out", [])

@@ -199,7 +199,7 @@ def test_a_machine_without_channels_is_refused() -> None:
         BarrierAligner(0)
 
 
-def test_announcements_are_nothing_to_barriers_that_keep_their_place() -> None:
+def test_announcements_have_no_effect_on_aligned_barriers() -> None:
     aligner = BarrierAligner(2)
     tell(aligner, arrived(0, 1))
 

@@ -243,7 +243,7 @@ def test_the_newest_checkpoint_is_completed_if_no_source_refuses(mode: Mode, run
         pytest.param(TRACKED, id="tracked, which is not exact"),
     ],
 )
-def test_machines_that_cut_wrongly_are_found_out(mode: Mode) -> None:
+def test_machines_with_an_inconsistent_cut_are_detected(mode: Mode) -> None:
     found = find(
         runs,
         lambda run: bool(problems(run, mode)),

@@ -61,7 +61,7 @@ def test_a_cancellation_aborts_older_ones_first() -> None:
     ]
 
 
-def test_a_cancelled_checkpoint_is_not_begun_anew_by_late_barriers() -> None:
+def test_late_barriers_of_a_cancelled_checkpoint_do_not_start_it_again() -> None:
     tracker = BarrierTracker(3)
     tell(tracker, arrived(0, 1), cancelled(1, 1))
 
@@ -135,7 +135,7 @@ def test_a_second_barrier_of_a_pending_checkpoint_on_a_channel_is_a_corrupt_stre
         tracker.handle(arrived(0, 1), 0)
 
 
-def test_announcements_and_alarms_are_nothing_to_it() -> None:
+def test_announcements_and_alarms_have_no_effect() -> None:
     tracker = BarrierTracker(2)
 
     assert tell(tracker, announced(0, barrier(1, timeout=5)), AlarmFired()) == []

@@ -43,7 +43,7 @@ def steady(**more: Any) -> Steady:
     return Steady(AdaptiveLimit(Adaptive(**more)))
 
 
-def test_it_begins_where_it_was_told_to() -> None:
+def test_the_initial_limit_is_start() -> None:
     assert steady(start=7).limit.limit == 7
 
 
@@ -113,7 +113,7 @@ def test_failures_are_expected_near_the_last_cut_only(at: int, expected: float) 
     assert Failures().cut(at, 0.1, lowest=False, expected=ceiling.is_at(at)) == expected * at
 
 
-def test_what_goes_on_failing_after_an_expected_cut_is_cut_as_ever() -> None:
+def test_failures_that_continue_after_an_expected_cut_cut_again() -> None:
     service = steady(start=1000, most=2000)
     assert 0.96 in (service.refusing(0.01, room=1000) for _ in range(400))  # up to that one
 

@@ -148,7 +148,7 @@ def test_a_start_that_is_far_too_high_is_corrected(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_errors_that_have_nothing_to_do_with_the_load_do_not_bring_it_to_a_halt(seed: int) -> None:
+def test_errors_that_do_not_depend_on_the_load_keep_most_of_the_throughput(seed: int) -> None:
     seen = adapted(Service(servers=lambda _now: 100, takes=noisy, fails=0.1), seed, 2)
 
     assert seen.answered(*settled(1)) > 0.9 * 0.9 * best(noisy, 100, 0.0)[0]

@@ -172,7 +172,7 @@ def test_a_probe_that_is_given_up_makes_room_for_another() -> None:
     assert circuit.wait(5.0) == 0
 
 
-def test_a_circuit_that_fails_fast_says_when_to_come_again() -> None:
+def test_the_error_of_a_circuit_that_fails_fast_has_the_time_of_the_next_probe() -> None:
     circuit = opened(fail_fast=True)
 
     with pytest.raises(CircuitOpen, match=r"is open.* tried again in 3 s") as raised:

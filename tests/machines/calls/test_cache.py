@@ -47,7 +47,7 @@ def test_a_result_that_is_none_is_a_hit() -> None:
     assert results.hits == 1
 
 
-def test_the_result_that_was_not_used_for_longest_goes_when_there_are_too_many() -> None:
+def test_the_least_recently_used_result_is_evicted() -> None:
     results = ResultCache(Cache(2))
     results.put("a", 1, 0)
     results.put("b", 2, 0)
@@ -108,7 +108,7 @@ def test_what_is_too_old_makes_room_before_what_is_not() -> None:
     assert (results.expired, results.evictions) == (1, 0)
 
 
-def test_results_that_nobody_asks_for_again_do_not_stay_once_they_are_too_old() -> None:
+def test_expired_results_are_removed_without_a_lookup() -> None:
     results = ResultCache(Cache(1000, ttl=seconds(1)))
     for number in range(100):
         results.put(f"old {number}", number, 0)

@@ -24,7 +24,7 @@ def test_followers_share_what_the_leader_gets_in_the_order_in_which_they_came() 
     assert (len(keys), keys.following) == (0, 0)
 
 
-def test_once_the_leader_has_its_result_the_next_call_of_the_key_leads() -> None:
+def test_after_the_leader_has_its_result_the_next_call_of_the_key_leads() -> None:
     keys: KeysInFlight[str] = KeysInFlight()
     keys.join("k", "a")
     keys.join("k", "b")
@@ -52,7 +52,7 @@ def test_a_leader_that_leaves_alone_frees_the_key() -> None:
     assert keys.join("k", "b") == "b"
 
 
-def test_a_follower_that_leaves_gets_nothing_and_harms_nobody() -> None:
+def test_a_follower_that_is_removed_gets_no_result_and_has_no_effect_on_others() -> None:
     keys: KeysInFlight[str] = KeysInFlight()
     for call in ("a", "b", "c"):
         keys.join("k", call)
@@ -61,7 +61,7 @@ def test_a_follower_that_leaves_gets_nothing_and_harms_nobody() -> None:
     assert keys.finish("k") == ("c",)
 
 
-def test_calls_are_told_apart_even_if_they_are_equal() -> None:
+def test_equal_calls_are_distinguished() -> None:
     keys: KeysInFlight[list[int]] = KeysInFlight()
     first, second, third = [1], [1], [1]
 

@@ -12,7 +12,7 @@ def line_of(size: int, delay: int, *calls: tuple[str, int]) -> Grouping[str]:
     return line
 
 
-def test_a_full_group_goes_at_once_in_the_order_in_which_the_calls_came() -> None:
+def test_a_full_group_is_ready_at_once_in_the_order_of_arrival() -> None:
     line = line_of(2, 50, ("b", 0), ("a", 0), ("c", 0))
 
     assert line.take(0, company=True) == ["b", "a"]
@@ -20,7 +20,7 @@ def test_a_full_group_goes_at_once_in_the_order_in_which_the_calls_came() -> Non
     assert len(line) == 1
 
 
-def test_a_group_that_is_not_full_goes_once_its_oldest_call_has_waited_long_enough() -> None:
+def test_a_partial_group_is_ready_when_its_oldest_call_has_waited_for_the_delay() -> None:
     line = line_of(3, 50, ("a", 100), ("b", 130))
 
     assert line.earliest == 150
@@ -29,7 +29,7 @@ def test_a_group_that_is_not_full_goes_once_its_oldest_call_has_waited_long_enou
     assert line.earliest is None
 
 
-def test_those_that_a_full_group_leaves_behind_wait_for_as_long_as_others() -> None:
+def test_calls_that_exceed_a_full_group_wait_for_the_delay() -> None:
     line = line_of(2, 50, ("a", 0), ("b", 0), ("c", 20))
 
     line.take(20, company=True)
@@ -38,13 +38,13 @@ def test_those_that_a_full_group_leaves_behind_wait_for_as_long_as_others() -> N
     assert line.take(69, company=True) is None
 
 
-def test_without_a_delay_whatever_is_there_goes() -> None:
+def test_without_a_delay_all_available_calls_are_ready() -> None:
     line = line_of(3, 0, ("a", 7), ("b", 7))
 
     assert line.take(7, company=True) == ["a", "b"]
 
 
-def test_a_group_that_nobody_takes_grows() -> None:
+def test_a_group_that_is_not_taken_grows() -> None:
     line = line_of(3, 50, ("a", 0))
 
     line.add("b", 90)
@@ -52,7 +52,7 @@ def test_a_group_that_nobody_takes_grows() -> None:
     assert line.take(90, company=True) == ["a", "b"]
 
 
-def test_nobody_waits_for_company_that_cannot_come() -> None:
+def test_calls_do_not_wait_for_others_that_cannot_arrive() -> None:
     line = line_of(3, 50, ("a", 0))
 
     assert line.due(0, company=True) == 0
@@ -61,7 +61,7 @@ def test_nobody_waits_for_company_that_cannot_come() -> None:
     assert line.take(0, company=False) is None
 
 
-def test_full_groups_and_a_rest_that_waits_for_nobody_are_all_to_be_taken() -> None:
+def test_full_groups_and_a_remainder_without_delay_are_all_ready() -> None:
     line = line_of(2, 50, ("a", 0), ("b", 0), ("c", 0))
 
     assert [line.due(0, company=True), line.due(50, company=True)] == [1, 2]
@@ -76,7 +76,7 @@ def test_the_first_in_line_can_be_had_before_they_have_waited() -> None:
     assert line.first(5) == []
 
 
-def test_a_call_that_is_discarded_neither_goes_nor_counts_nor_makes_others_go() -> None:
+def test_a_discarded_call_is_not_in_a_group_and_does_not_complete_one() -> None:
     line = line_of(3, 50, ("a", 0), ("b", 20), ("c", 20))
 
     assert line.discard("a")
@@ -93,7 +93,7 @@ def test_to_discard_a_call_that_is_not_there_changes_nothing() -> None:
     assert len(line) == 1
 
 
-def test_calls_are_told_apart_even_if_they_are_equal() -> None:
+def test_equal_calls_are_distinguished() -> None:
     line: Grouping[list[int]] = Grouping(GroupSize(5, 0))
     first, second = [1], [1]
     line.add(first, 0)

@@ -145,7 +145,7 @@ class _Fixed:
         self.limit = 0
 
 
-def test_a_limiter_of_the_user_is_asked_within_the_bounds_of_its_settings() -> None:
+def test_the_limit_of_a_user_limiter_is_clamped_to_the_bounds() -> None:
     made: list[_Fixed] = []
 
     def make(settings: Adaptive) -> _Fixed:

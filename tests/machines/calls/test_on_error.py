@@ -48,7 +48,7 @@ def test_what_is_none_of_them_is_refused(wrong: object, message: str) -> None:
         check_on_error(wrong)
 
 
-def test_a_dead_letter_goes_to_a_tag_and_to_nothing_else() -> None:
+def test_dead_letters_require_a_tag() -> None:
     with pytest.raises(FlowDefinitionError, match=r"DeadLetter takes an aflow\.Tag.*not 'failed'"):
         DeadLetter(cast("Any", "failed"))
 

@@ -129,7 +129,7 @@ def test_segments_without_a_call_that_is_waited_for_leave_together(queue: CallQu
     assert taken(queue) == [["a"], Watermark(1), ["b"], Watermark(2)]
 
 
-def test_a_fence_behind_a_settled_call_that_was_not_taken_leaves_behind_it(
+def test_a_fence_after_a_settled_call_is_taken_after_it(
     queue: CallQueue,
 ) -> None:
     (a,) = calls("a")
@@ -155,7 +155,7 @@ def test_a_fence_counts_until_it_has_left(queue: CallQueue) -> None:
     assert counted == [3, 2, 2, 0]
 
 
-def test_the_first_call_of_a_key_has_its_turn_at_once() -> None:
+def test_the_first_call_of_a_key_is_ready_at_once() -> None:
     a, b, again = put = of_keys("a", "b", "a")
     turns = KeyTurns()
 
@@ -165,7 +165,7 @@ def test_the_first_call_of_a_key_has_its_turn_at_once() -> None:
     assert turns.blocked == 0
 
 
-def test_a_key_whose_calls_are_over_is_forgotten() -> None:
+def test_a_key_without_open_calls_is_removed() -> None:
     (a,) = of_keys("a")
     (later,) = of_keys("a")
     turns = KeyTurns()

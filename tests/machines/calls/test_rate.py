@@ -35,7 +35,7 @@ def test_after_a_pause_a_burst_begins_at_once() -> None:
     assert waits == [0, 0, 0, pytest.approx(0.1)]
 
 
-def test_who_asks_again_when_told_to_has_got_its_units() -> None:
+def test_a_request_at_the_returned_time_is_granted() -> None:
     limit = bucket()
     limit.take("a", 0.0)
     wait = limit.take("a", 0.03)
@@ -84,7 +84,7 @@ def test_a_call_that_costs_nothing_never_waits() -> None:
     assert limit.take("b", 0.0, 0) == 0
 
 
-def test_who_asks_all_the_time_does_not_starve_who_waits() -> None:
+def test_frequent_requests_do_not_starve_a_waiting_one() -> None:
     limit = bucket()
     limit.take("greedy", 0.0)
     wait = limit.take("patient", 0.05)
@@ -108,7 +108,7 @@ def test_takers_take_turns() -> None:
     assert max(got.values()) - min(got.values()) <= 1
 
 
-def test_who_does_not_come_for_its_turn_loses_it_after_a_quarter_of_a_second() -> None:
+def test_a_turn_that_is_not_used_expires_after_a_quarter_of_a_second() -> None:
     limit = bucket()
     limit.take("a", 0.0)
     limit.take("gone", 0.0)
@@ -129,7 +129,7 @@ def test_who_leaves_makes_place_for_the_next_one() -> None:
     assert limit.waiting == 0
 
 
-def test_nobody_sleeps_through_the_leaving_of_one_who_wanted_much() -> None:
+def test_a_request_queued_after_a_huge_one_does_not_wait_for_its_units() -> None:
     limit = bucket(burst=10)
     limit.take("a", 0.0, 10)
     limit.take("b", 0.0, 1_000_000)
@@ -166,7 +166,7 @@ def test_a_bucket_is_not_spoilt_by_a_cost_that_is_no_number() -> None:
         (100_000, SECOND, 10_000),
     ],
 )
-def test_without_a_burst_it_is_what_comes_in_a_tenth_of_a_second(
+def test_the_default_burst_is_the_units_of_a_tenth_of_a_second(
     count: int, per: timedelta, burst: int
 ) -> None:
     assert RateLimit[object](count, per).units_at_once == burst

@@ -149,14 +149,14 @@ def test_a_result_of_the_last_attempt_is_taken_as_it_is() -> None:
     assert retry.again(Attempt(number=2, error=None, result=[]), 0.5) is None
 
 
-def test_on_result_is_not_asked_about_an_error() -> None:
+def test_on_result_is_not_called_for_an_error() -> None:
     def never(result: object) -> bool:
         raise AssertionError(result)
 
     assert Retry(on=ValueError, on_result=never).again(failed(error=KeyError()), 0.5) is None
 
 
-def test_retry_is_a_policy_and_so_is_what_has_its_method() -> None:
+def test_an_object_with_the_method_again_is_a_retry_policy() -> None:
     class Twice:
         # A policy may have its own names of the parameters: they are passed by position.
         def again(self, last: Attempt, chance: float) -> timedelta | None:

@@ -15,14 +15,14 @@ def test_the_oldest_is_superfluous_when_there_are_more_than_are_kept() -> None:
     assert completed.ids == (2, 3)
 
 
-def test_those_of_an_earlier_attempt_count_and_go_first() -> None:
+def test_checkpoints_of_an_earlier_attempt_count_and_are_removed_first() -> None:
     completed = CompletedCheckpoints(2, known=[5, 3])
 
     assert completed.add(7) == (3,)
     assert completed.ids == (5, 7)
 
 
-def test_too_many_of_an_earlier_attempt_go_with_the_next_one() -> None:
+def test_surplus_checkpoints_of_an_earlier_attempt_are_removed_with_the_next_one() -> None:
     completed = CompletedCheckpoints(1, known=[1, 2, 3])
 
     assert completed.ids == (1, 2, 3)
@@ -37,7 +37,7 @@ def test_one_that_completes_after_newer_ones_is_superfluous_itself() -> None:
 
 
 @given(st.integers(1, 4), st.lists(st.integers(0, 50), unique=True))
-def test_the_newest_are_kept_and_the_others_go_once(keep: int, numbers: list[int]) -> None:
+def test_the_newest_are_kept_and_the_others_are_removed_once(keep: int, numbers: list[int]) -> None:
     completed = CompletedCheckpoints(keep)
 
     gone = [each for number in numbers for each in completed.add(number)]

@@ -42,7 +42,7 @@ STRICT = CoordinatorSettings(timeout=1000, max_concurrent=10)
 
 
 @pytest.mark.parametrize("kind", CheckpointKind)
-def test_a_checkpoint_that_is_asked_for_begins_at_once(kind: CheckpointKind) -> None:
+def test_a_requested_checkpoint_begins_at_once(kind: CheckpointKind) -> None:
     coordinator = ClockedCoordinator(ASKED_ONLY, first_id=7)
 
     assert coordinator.request(1, kind, at=5) == [TriggerTasks(7, kind, 5), SetAlarm(1005)]

@@ -210,7 +210,7 @@ def test_while_too_many_are_removed_none_begins() -> None:
     assert coordinator(RemovalsCounted(1), 5) == [TriggerTasks(1, PERIODIC, 5), SetAlarm(100)]
 
 
-def test_none_is_due_once_the_final_one_was_asked_for() -> None:
+def test_none_is_due_after_the_final_one_was_requested() -> None:
     coordinator = ClockedCoordinator(settings())
     coordinator(AlarmFired(), 0)
 
@@ -220,7 +220,7 @@ def test_none_is_due_once_the_final_one_was_asked_for() -> None:
     assert coordinator(AlarmFired(), 1000) == []
 
 
-def test_one_that_waits_is_dropped_once_the_final_one_was_asked_for() -> None:
+def test_a_waiting_one_is_dropped_when_the_final_one_is_requested() -> None:
     coordinator = ClockedCoordinator(settings())
     coordinator(AlarmFired(), 0)
     coordinator(AlarmFired(), 100)
@@ -231,7 +231,7 @@ def test_one_that_waits_is_dropped_once_the_final_one_was_asked_for() -> None:
     assert coordinator(AlarmFired(), 1000) == []
 
 
-def test_none_is_due_if_the_final_one_was_asked_for_before_the_start() -> None:
+def test_none_is_due_if_the_final_one_was_requested_before_the_start() -> None:
     coordinator = ClockedCoordinator(settings(), started=False)
     coordinator.request(1, FINAL)
 

@@ -91,7 +91,7 @@ def test_a_scheduled_one_that_has_to_wait_anyway_is_not_dropped_for_the_pause() 
     assert made.queued == (SCHEDULED,)
 
 
-def test_one_that_was_asked_for_is_not_bound_by_the_pause() -> None:
+def test_a_requested_one_does_not_wait_for_the_minimum_pause() -> None:
     made = decider(ASKED, min_pause=100)
     made.ended(50)
 

@@ -100,7 +100,7 @@ def test_the_clock_of_idleness_starts_with_the_first_question() -> None:
     ]
 
 
-def test_a_record_starts_the_clock_of_idleness_anew() -> None:
+def test_a_record_restarts_the_idle_timeout() -> None:
     idleness = Idleness(10)
     idleness.is_idle(0)
     idleness.active(8)

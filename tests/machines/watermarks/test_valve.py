@@ -77,7 +77,7 @@ def test_a_channel_that_is_active_again_and_ahead_decides_while_no_other_counts(
     assert valve.on_watermark(2, 30) == 30
 
 
-def test_a_channel_that_is_active_again_and_not_behind_counts_at_once() -> None:
+def test_a_channel_that_becomes_active_with_a_current_watermark_counts_at_once() -> None:
     valve = valve_at(10, 10)
     valve.on_idle(1)
     valve.on_active(1)
@@ -121,7 +121,7 @@ def test_an_ended_channel_is_not_listened_to() -> None:
     assert valve.on_watermark(0, 6) == 6
 
 
-def test_time_is_over_once_it_is_over_on_all_channels() -> None:
+def test_event_time_ends_when_it_has_ended_on_all_channels() -> None:
     valve = valve_at(5, 10)
 
     assert valve.on_watermark(0, MAX_TIMESTAMP) == 10

@@ -109,7 +109,7 @@ def leaves_its_end(trigger: Trigger[Any]) -> bool:
 
 @settings(max_examples=300, deadline=None)
 @given(merging | separate, steps)
-def test_windows_that_are_gone_have_neither_memory_nor_timers(
+def test_removed_windows_have_neither_state_nor_timers(
     trigger: Trigger[Any], happens: list[tuple[str, int, int]]
 ) -> None:
     history = History(trigger)

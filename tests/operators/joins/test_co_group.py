@@ -370,7 +370,7 @@ def test_no_state_is_kept_after_the_end_of_time(mode: Mode) -> None:
         assert (step.size.entries, step.size.event_timers) == (0, 0)
 
 
-def test_windows_that_are_gone_keep_no_state() -> None:
+def test_removed_windows_keep_no_state() -> None:
     step = window_join(Join.FULL)
     most = 0
     for at in range(1000):

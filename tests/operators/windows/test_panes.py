@@ -151,7 +151,7 @@ def test_records_of_fired_windows_do_not_change_the_panes_of_the_others(mode: Mo
 
 
 @every_way
-def test_a_record_whose_windows_are_gone_is_emitted_unchanged_to_the_late_output(
+def test_a_record_whose_windows_were_removed_is_emitted_unchanged_to_the_late_output(
     mode: Mode,
 ) -> None:
     step = harness(mode)

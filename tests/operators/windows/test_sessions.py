@@ -139,7 +139,7 @@ def test_a_record_before_a_session_makes_it_begin_earlier(mode: Mode) -> None:
 
 
 @every_way
-def test_a_record_that_touches_no_session_and_whose_own_is_gone_is_late(mode: Mode) -> None:
+def test_a_record_whose_session_would_be_removed_at_once_is_late(mode: Mode) -> None:
     step = harness(mode)
     step.push(("b", 5), 25)
     step.watermark(30)

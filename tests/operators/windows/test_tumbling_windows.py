@@ -97,7 +97,7 @@ def test_windows_that_are_due_together_fire_in_the_order_of_time(mode: Mode) -> 
 
 
 @every_way
-def test_a_record_whose_windows_are_gone_is_emitted_unchanged_to_the_late_output(
+def test_a_record_whose_windows_were_removed_is_emitted_unchanged_to_the_late_output(
     mode: Mode,
 ) -> None:
     step = harness(mode)
@@ -234,7 +234,7 @@ def test_a_batch_may_lie_in_several_windows(mode: Mode) -> None:
 
 
 @every_way
-def test_a_record_is_in_each_of_its_sliding_windows_that_is_not_gone(mode: Mode) -> None:
+def test_a_record_is_in_each_of_its_sliding_windows_that_was_not_removed(mode: Mode) -> None:
     step = harness(mode, assigner=SlidingWindows(20, 10))
     step.watermark(9)
 

@@ -115,7 +115,7 @@ def test_within_the_lateness_a_record_fires_its_window_again_for_its_key_only(mo
 
 
 @every_way
-def test_a_record_is_late_only_if_all_its_windows_are_gone(mode: Mode) -> None:
+def test_a_record_is_late_only_if_all_its_windows_were_removed(mode: Mode) -> None:
     harness = step(mode, assigner=SlidingWindows(20, 10), apply=numbers)
     harness.watermark(9)
 
@@ -348,7 +348,7 @@ def test_a_trigger_cannot_delete_the_clean_up_timer(
 
 
 @every_way
-def test_a_timer_that_a_trigger_does_not_delete_has_no_effect_when_the_window_is_gone(
+def test_a_timer_that_a_trigger_does_not_delete_has_no_effect_after_the_window_was_removed(
     mode: Mode,
 ) -> None:
     class Leaves(Says):
