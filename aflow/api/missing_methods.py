@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from inspect import getattr_static
+from typing import Final
 
 from aflow.errors import FlowDefinitionError
+
+_NO_WINDOWS: Final = "it needs windows; call"
 
 
 class MissingMethod(FlowDefinitionError, AttributeError):
@@ -40,12 +43,14 @@ def _remedy(stream: object, name: str) -> str | None:
         return function if _has_method(Stream, name) else None
     if isinstance(stream, KeyedStream):
         before = "call it before .key_by(…), or on the results of a keyed step such as .process(…)"
-        return before if _has_method(Stream, name) else None
+        if _has_method(Stream, name):
+            return before
+        return f"{_NO_WINDOWS} .window(…) before" if _has_method(WindowedStream, name) else None
     if _has_method(KeyedStream, name):
         other = ", or window_all() for one window over all records" if name == "window" else ""
         return f"it needs keys, and the records of this stream have none; call .key_by(…) before{other}"
     if _has_method(WindowedStream, name):
-        return "it needs windows; call .key_by(…).window(…) before, or .window_all(…)"
+        return f"{_NO_WINDOWS} .key_by(…).window(…) before, or .window_all(…)"
     return None
 
 

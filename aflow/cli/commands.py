@@ -58,7 +58,7 @@ main.add_command(savepoint)
 @checkpoint_options
 @click.option("--metrics", is_flag=True, help="Print a table of all steps at the end, to stderr.")
 @click.option(
-    "--no-uvloop", is_flag=True, help="Use asyncio's own event loop even if uvloop is there."
+    "--no-uvloop", is_flag=True, help="Use asyncio's own event loop even if uvloop is installed."
 )
 @click.pass_context
 def run(

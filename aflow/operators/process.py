@@ -59,15 +59,16 @@ def check_process_function(function: object) -> None:
 
 def check_kind(function: object, kind: type[LifeCycle], *, handlers: Iterable[str]) -> None:
     """Raise ``FlowDefinitionError`` for a class, an object of another kind, and an async handler."""
+    needed = f"{'an' if kind.__name__.startswith('A') else 'a'} {kind.__name__}"
     if isinstance(function, type):
         raise FlowDefinitionError(
-            f"a {kind.__name__} object is needed, not its class; write {function.__name__}()"
+            f"{needed} object is needed, not its class; write {function.__name__}()"
         )
     if not isinstance(function, kind):
         call = function.preceding_call if isinstance(function, LifeCycle) else ""
         other = f", or call {call} before .process(…) to use this one" if call else ""
         hint = f"subclass {kind.__name__}{other}"
-        raise FlowDefinitionError(f"a {kind.__name__} is needed, not {shown(function)}; {hint}")
+        raise FlowDefinitionError(f"{needed} is needed, not {shown(function)}; {hint}")
     for name in handlers:
         handler = getattr(function, name)
         if iscoroutinefunction(handler) or isasyncgenfunction(handler):

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from enum import Enum
 from inspect import iscoroutinefunction
-from types import MemberDescriptorType
+from types import BuiltinFunctionType, FunctionType, MemberDescriptorType
 from typing import Any, Final, Generic, TypeGuard, TypeVar
 
 from aflow.errors import FlowDefinitionError, shown
@@ -218,6 +218,11 @@ def check_aggregate(aggregate: Aggregate[IN, ACC, OUT], where: str) -> None:
     if isinstance(aggregate, type):
         raise FlowDefinitionError(
             f"{where}: an Aggregate object is needed, not its class; write {aggregate.__name__}()"
+        )
+    if isinstance(aggregate, FunctionType | BuiltinFunctionType):
+        raise FlowDefinitionError(
+            f"{where}: an Aggregate object is needed, not the function {aggregate.__name__}; "
+            f"call one of aflow.aggregates, as in count()"
         )
     for method in ("create", "add", "merge", "result"):
         what = f"{where}: {type(aggregate).__name__}.{method}"

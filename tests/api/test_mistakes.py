@@ -1,4 +1,4 @@
-"""Mistakes that no type checker was asked about: each is refused where it is made, with what to do."""
+"""Mistakes of users without a type checker: each is refused where it is made, with the correction."""
 
 from __future__ import annotations
 
@@ -61,6 +61,24 @@ def test_a_method_of_streams_without_keys_names_the_remedy_on_a_keyed_stream(met
         getattr(keyed, method)
     assert not hasattr(keyed, method)
     assert not hasattr(keyed, "flatmap")
+
+
+@pytest.mark.parametrize("method", ["aggregate", "apply"])
+def test_a_method_of_windows_names_the_remedy_on_a_keyed_stream(method: str) -> None:
+    keyed: Any = af.Flow("mistake").source([1]).key_by(abs)
+
+    with pytest.raises(
+        af.FlowDefinitionError,
+        match=rf"^KeyedStream has no method {method}\(\): it needs windows; call \.window\(…\) before",
+    ):
+        getattr(keyed, method)
+
+
+def test_a_class_in_place_of_a_process_function_is_refused_with_an_article_that_fits() -> None:
+    keyed: Any = af.Flow("mistake").source([1]).key_by(abs)
+
+    with pytest.raises(af.FlowDefinitionError, match=r"^an AsyncKeyedProcess object is needed"):
+        keyed.process_async(af.AsyncKeyedProcess, name="asked")
 
 
 def builders() -> tuple[Any, Any, Any]:

@@ -10,6 +10,7 @@ from typing import Any, cast
 
 import pytest
 
+from aflow import aggregates
 from aflow.api.flow import Flow
 from aflow.api.stream import Stream
 from aflow.api.windowed import WindowedStream
@@ -241,10 +242,11 @@ class Unmergeable(Sum):
     ("aggregate", "reason"),
     [
         (Sum, "an Aggregate object is needed, not its class; write Sum()"),
+        (aggregates.count, "an Aggregate object is needed, not the function count; call one of"),
         (AwaitedSum(), "AwaitedSum.add must be a plain function"),
         (Unmergeable(), "Unmergeable.merge must be a function"),
     ],
-    ids=["a class", "async", "without merge"],
+    ids=["a class", "a function", "async", "without merge"],
 )
 def test_an_object_that_is_no_aggregate_is_refused_as_in_a_state(
     aggregate: object, reason: str

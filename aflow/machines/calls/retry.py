@@ -134,7 +134,7 @@ def check_errors(errors: object, what: str) -> None:
         return
     if is_tuple or isinstance(several[0], type) or not callable(several[0]):
         raise FlowDefinitionError(
-            f"{what} takes a class of errors, a tuple of them, or a function that says which are meant, "
+            f"{what} takes a class of errors, a tuple of them, or a function that selects them, "
             f"not {shown(several if is_tuple else several[0])}"
         )
 
