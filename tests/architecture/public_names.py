@@ -1,4 +1,4 @@
-"""The public names of the project. ``make public-names`` writes the list anew after they changed on purpose."""
+"""The public names of the project. ``make public-names`` rewrites the list after an intended change."""
 
 from __future__ import annotations
 

@@ -411,7 +411,7 @@ def test_each_split_has_a_generator_of_its_own_and_the_slowest_counts(
 
 
 class Silent:
-    """A generator that fails when it is asked."""
+    """A generator that raises when it is called."""
 
     def on_event(self, value: int, timestamp: int) -> int | None:
         return None

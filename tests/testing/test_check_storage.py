@@ -68,7 +68,7 @@ class Hasty(DirectoryStorage):
 
 
 class Impatient(DirectoryStorage):
-    """Sweeps all parts that it is not told to keep."""
+    """Sweeps all parts except those of ``keep``."""
 
     async def sweep(self, keep: Collection[FileRef]) -> None:
         kept = {Path(ref.path).name for ref in keep}

@@ -1,4 +1,4 @@
-"""mailbox.json, ``executor`` and ``processor``: the loop of a task, with a default action told in words."""
+"""mailbox.json, ``executor`` and ``processor``: the loop of a task, with a default action described in words."""
 
 from __future__ import annotations
 

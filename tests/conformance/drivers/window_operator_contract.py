@@ -1,4 +1,4 @@
-"""window_operator_contract.json: what the operator asks of an assigner and a trigger that do as they are told."""
+"""window_operator_contract.json: calls of the operator to a scripted assigner and trigger."""
 
 from __future__ import annotations
 
@@ -70,7 +70,7 @@ class Scripted(WindowAssigner[Record]):
 
 @dataclass
 class Obedient(Trigger[Record]):
-    """Answers, sets and deletes what the scenario says, and writes down what it is asked."""
+    """A trigger that returns results, and registers and deletes timers, as scripted; it records its calls."""
 
     domain: TimeDomain
     merging: str
@@ -181,7 +181,7 @@ class Recording(WindowFunction[int, list[Record], str]):
 
 
 class WindowOperatorContract(Driver):
-    """One operator, whose windows and firings the scenario makes up."""
+    """One operator, whose windows and firings the scenario defines."""
 
     BESIDE = frozenset({"assigned_windows", "merge", "new_trigger"})
 

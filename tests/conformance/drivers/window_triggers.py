@@ -1,4 +1,4 @@
-"""window_triggers.json: triggers that are asked about windows, and window steps whose trigger is of interest."""
+"""window_triggers.json: triggers that are called for windows, and window steps with these triggers."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ _TRIGGERS: Final[Mapping[str, Callable[[int], Trigger[Any]]]] = {
 
 
 class Told(Trigger[object]):
-    """Answers what it was told to, whatever it is asked."""
+    """A trigger with a scripted result for all calls."""
 
     def __init__(self) -> None:
         self.answer = TriggerResult.CONTINUE
@@ -152,7 +152,7 @@ class DrivenTrigger(Driver):
 
 
 class PurgingAnswers(Driver):
-    """A purging trigger around one that answers what it is told to."""
+    """A purging trigger around a scripted one."""
 
     def __init__(self) -> None:
         self._inner = Told()

@@ -1,4 +1,4 @@
-"""Wrong arguments are named when the source or sink is described, also where no type checker has looked."""
+"""Wrong arguments are named when the source or sink is defined, also without a type checker."""
 
 from __future__ import annotations
 

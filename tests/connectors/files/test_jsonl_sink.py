@@ -406,7 +406,7 @@ async def test_a_folder_that_cannot_be_written_is_an_error_that_names_the_path(
 
 @pytest.mark.asyncio
 async def test_a_folder_that_is_read_only_is_an_error_that_names_the_path() -> None:
-    # Nobody can make files here, not even the administrator.
+    # Not even root can create files here.
     path = Path("/proc/aflow/out.jsonl")
 
     with pytest.raises(SinkError, match=f"cannot write {path}: "):

@@ -210,7 +210,7 @@ async def test_a_failed_first_attempt_leaves_no_visible_files(tmp_path: Path) ->
 
     await JsonLinesSink(tmp_path).recover("out", [])
 
-    # Another job may have prepared it for its first checkpoint, and go on from that later.
+    # Another job may have prepared it for its first checkpoint, and continue from that later.
     assert files_in(tmp_path) == [".part-00000-000001.jsonl.pending"]
 
 

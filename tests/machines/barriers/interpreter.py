@@ -64,7 +64,7 @@ class BarrierInterpreter(Generic[R]):
     task: Checkpoints[R]
     tolerant: bool = False
     cancels_alarms: bool = True
-    """False: an alarm that was cancelled goes off all the same."""
+    """False: a cancelled alarm fires nevertheless."""
     blocked: set[int] = field(default_factory=set[int])
     alarm: Timestamp | None = None
     #: Channels of which records are captured now, and the checkpoint for which.

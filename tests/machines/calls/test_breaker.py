@@ -1,4 +1,4 @@
-"""A circuit breaker: whether a service is asked at all."""
+"""A circuit breaker: calls to a failing service are stopped, probed and resumed."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ TestCacheRules = CacheRules.TestCase
 
 
 class InFlightRules(RuleBasedStateMachine):
-    """Calls that come, leave and finish, against one list for each key, the leader first."""
+    """Calls that are added, removed and completed, compared with one list for each key, the leader first."""
 
     calls: Bundle[tuple[str, list[str]]] = Bundle("calls")
 

@@ -1,4 +1,4 @@
-"""Moments of calls: the earliest, and those that have come, against a plain list."""
+"""Deadlines of calls: the earliest, and those that have passed, compared with a plain list."""
 
 from __future__ import annotations
 

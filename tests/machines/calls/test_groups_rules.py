@@ -15,7 +15,7 @@ from aflow.machines.calls.groups import Grouping, GroupSize
 
 
 class GroupingRules(RuleBasedStateMachine):
-    """Against a list of who waits, and since when."""
+    """Groups, compared with a list of waiting calls and their times of arrival."""
 
     @initialize(size=st.integers(1, 4), delay=st.integers(0, 10))
     def begin(self, size: int, delay: int) -> None:

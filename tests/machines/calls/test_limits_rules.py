@@ -1,4 +1,4 @@
-"""Steps that share a bucket and have a breaker and an adaptive limit each, whatever their calls come to."""
+"""Steps that share a bucket and have a breaker and an adaptive limit each, for all outcomes of their calls."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ def bucket(count: int = 10, per: timedelta = SECOND, burst: int | None = 1) -> T
 
 
 def taken_until(limit: TokenBucket, end: float, *, now: float = 0.0, cost: float = 1.0) -> int:
-    """Return how often a taker takes that asks again exactly when told to."""
+    """Return the number of units granted to a taker that asks again exactly at the returned times."""
     times = 0
     while now <= end:
         wait = limit.take("a", now, cost)

@@ -23,7 +23,7 @@ ROUNDING = 1e-6
 
 
 class Taking(RuleBasedStateMachine):
-    """Takers that ask when they were told to, one that asks all the time, and one that goes away."""
+    """Takers that ask at the returned times, one that asks all the time, and one that withdraws."""
 
     @initialize(
         count=st.integers(1, 1000),

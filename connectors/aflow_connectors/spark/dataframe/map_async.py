@@ -137,7 +137,7 @@ def _enriched(
         schema=declared(spark, owner=owner),
         prefetch=prefetch,
     )
-    frame: Any = df  # whose method speaks of Arrow, which has no types
+    frame: Any = df  # mapInArrow has types of pyarrow, which has none
     enriched: DataFrame = frame.mapInArrow(
         executor_function(enrich, dumps(enrichment), what=owner), spark
     )

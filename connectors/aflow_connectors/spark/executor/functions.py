@@ -85,7 +85,7 @@ def executor_function(
 
 def map_in_arrow(frame: DataFrame, function: MapBatches, schema: StructType | str) -> DataFrame:
     """Return ``frame.mapInArrow(function, schema)``."""
-    untyped: Any = frame  # whose method speaks of Arrow, which has no types
+    untyped: Any = frame  # mapInArrow has types of pyarrow, which has none
     return cast("DataFrame", untyped.mapInArrow(function, schema))
 
 
