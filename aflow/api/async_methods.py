@@ -229,7 +229,7 @@ class AsyncCallMethods(ABC, Generic[T]):
             method, fn, options, results, keyed=self._keyed, using=using, into=into, groups=groups
         )
         dead_letters = dead_letters_of(settings)
-        return self._calling_step(
+        return self._step(
             method,
             name,
             lambda: AsyncOperator(settings),
@@ -240,7 +240,7 @@ class AsyncCallMethods(ABC, Generic[T]):
         )
 
     @abstractmethod
-    def _calling_step(
+    def _step(
         self, what: str, name: str | None, operator: Callable[[], Operator], **more: Any
     ) -> Stream[Any]:
         """Add a step; ``more`` are keyword arguments of ``FlowGraph.add_step``."""

@@ -340,11 +340,6 @@ class KeyedStream(AsyncCallMethods[T], Generic[K, T]):
         key_type = self._key_type
         return self._step(what, name, lambda: KeyedAccumulateOperator(accumulation, of, key_type))
 
-    def _calling_step(
-        self, what: str, name: str | None, operator: Callable[[], Operator], **more: Any
-    ) -> Stream[Any]:
-        return self._step(what, name, operator, **more)
-
     def _step(
         self, what: str, name: str | None, operator: Callable[[], Operator], **more: Any
     ) -> Stream[Any]:

@@ -253,11 +253,6 @@ class Stream(AsyncCallMethods[T]):
             self._graph, Edge(self._graph.add_step(what, name, (self._edge,), operator, **more))
         )
 
-    def _calling_step(
-        self, what: str, name: str | None, operator: Callable[[], Operator], **more: Any
-    ) -> Stream[Any]:
-        return self._step(what, name, operator, **more)
-
     def _exchange(
         self, what: str, partitioning: Partitioning, parallelism: int | None
     ) -> Stream[T]:

@@ -23,6 +23,7 @@ from aflow.errors import FlowDefinitionError
 from aflow_connectors.files.arrow_values import (
     Row,
     UnsupportedValue,
+    fields_by_name,
     python_values,
     refusal,
     rows_of,
@@ -65,7 +66,7 @@ class Conversion(Generic[T]):
 
     def missing(self, names: Sequence[str]) -> str | None:
         """Return the first field without default that is not among the columns ``names``; None if there is none."""
-        fields = _fields(self._want)
+        fields = fields_by_name(self._want)
         needed = (name for name, field in fields.items() if field.required and name not in names)
         return next(needed, None)
 
@@ -80,7 +81,7 @@ class Conversion(Generic[T]):
     def check(self, schema: Any) -> None:
         """Raise ``FlowDefinitionError`` if rows with the Arrow ``schema`` cannot become records at all."""
         self.check_names(schema.names)
-        fields = _fields(self._want)
+        fields = fields_by_name(self._want)
         for column in schema:
             field_type = fields[column.name].type if column.name in fields else None
             if self._want is not None and field_type is None:
@@ -138,11 +139,6 @@ def name_of(of: object) -> str:
     return of.__name__ if isinstance(of, type) else repr(of)
 
 
-def _fields(want: inspect.Type | None) -> dict[str, inspect.Field]:
-    fields: Sequence[inspect.Field] = getattr(want, "fields", ())
-    return {field.encode_name: field for field in fields}
-
-
 def _by_columns(of: object, want: inspect.Type | None) -> bool:
     """Return True if an instance of ``of`` is what ``of(…)`` makes of the values of its fields."""
     if not isinstance(of, type):
@@ -198,7 +194,7 @@ class _ByRows:
     def __init__(self, arrow: Any, of: Any, want: inspect.Type | None, names: list[str]) -> None:
         self._arrow, self._of, self._names = arrow, of, names
         self._many: Any = list[of]
-        self._fields = _fields(want)
+        self._fields = fields_by_name(want)
         self._is_tuple = isinstance(want, inspect.NamedTupleType)
         self._make = rows_of(names) if names else None
 
@@ -254,7 +250,7 @@ class _ByColumns:
         hints = get_type_hints(of, include_extras=True)
         self._columns = [
             _column(arrow, schema, name, field, hints[field.name])
-            for name, field in _fields(want).items()
+            for name, field in fields_by_name(want).items()
             if name in schema.names
         ]
         self._make = _constructor(of, [column.field for column in self._columns])

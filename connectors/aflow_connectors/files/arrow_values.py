@@ -68,7 +68,7 @@ def refusal(arrow: ModuleType, kind: Any, want: inspect.Type | None = None) -> s
             return f"a map with keys of type {kind.key_type} cannot be a dict of Python; {_PAIRS}"
         return refusal(arrow, kind.key_type, key) or refusal(arrow, kind.item_type, value)
     if types.is_struct(kind):
-        inner = _fields_of(want)
+        inner = fields_by_name(want)
         reasons = (refusal(arrow, part.type, _type_of(inner.get(part.name))) for part in kind)
         return next(filter(None, reasons), None)
     if types.is_list(kind) or types.is_large_list(kind) or types.is_fixed_size_list(kind):
@@ -167,7 +167,7 @@ def _structs(arrow: ModuleType, column: Any, want: inspect.Type | None) -> list[
     names = [part.name for part in column.type]
     if len(set(names)) < len(names):
         raise UnsupportedValue(f"two fields of the struct have the same name: {', '.join(names)}")
-    fields = _fields_of(want)
+    fields = fields_by_name(want)
     parts = {
         name: python_values(arrow, part, _type_of(fields.get(name)))
         for name, part in zip(names, column.flatten(), strict=True)
@@ -243,7 +243,8 @@ def _type_of(field: inspect.Field | None) -> inspect.Type | None:
     return None if field is None else field.type
 
 
-def _fields_of(want: inspect.Type | None) -> dict[str, inspect.Field]:
+def fields_by_name(want: inspect.Type | None) -> dict[str, inspect.Field]:
+    """Return the fields of a class by their names in stored records; empty for other types."""
     fields: Sequence[inspect.Field] = getattr(want, "fields", ())
     return {field.encode_name: field for field in fields}
 

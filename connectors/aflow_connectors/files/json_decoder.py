@@ -12,7 +12,7 @@ from typing import TypeVar, cast
 import msgspec
 from msgspec import inspect
 
-from aflow_connectors.files.arrow_values import without_none
+from aflow_connectors.files.arrow_values import fields_by_name, without_none
 
 T = TypeVar("T")
 
@@ -68,9 +68,11 @@ def _with_arrays(value: object, want: inspect.Type | None) -> object:
         record = cast("dict[str, object]", value)
         if isinstance(want, inspect.NamedTupleType):
             return [_with_arrays(_field_value(record, field), field.type) for field in want.fields]
-        types = {field.encode_name: field.type for field in getattr(want, "fields", ())}
-        other = getattr(want, "value_type", None)
-        return {name: _with_arrays(one, types.get(name, other)) for name, one in record.items()}
+        fields, other = fields_by_name(want), getattr(want, "value_type", None)
+        return {
+            name: _with_arrays(one, fields[name].type if name in fields else other)
+            for name, one in record.items()
+        }
     if isinstance(value, list):
         items = zip(cast("list[object]", value), _items_of(want), strict=False)
         return [_with_arrays(one, part) for one, part in items]

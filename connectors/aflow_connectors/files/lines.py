@@ -12,14 +12,14 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final, Generic, NamedTuple, TypeVar, cast
+from typing import Final, Generic, NamedTuple, TypeVar
 from zlib import crc32
 
 import orjson
 
 from aflow.connect import BadRecord, Chunk, Position, Reader, SourceError
 from aflow_connectors.files.compression import ByteStream, DamagedFile, open_bytes
-from aflow_connectors.files.source import BadRecords, undecodable
+from aflow_connectors.files.source import BadRecords, numbers_of, undecodable
 from aflow_connectors.worker_thread import WorkerThread
 
 #: Bytes read at a time. With 1 MiB there is one hop to the thread for about ten thousand lines.
@@ -39,14 +39,7 @@ class LinePosition(NamedTuple):
     @classmethod
     def of(cls, position: Position, path: Path) -> LinePosition:
         """Return a checked position from a checkpoint. Raises ``SourceError``."""
-        if position is None:
-            return cls()
-        if isinstance(position, (tuple, list)):
-            parts = cast(Sequence[object], position)
-            numbers = [part for part in parts if isinstance(part, int)]
-            if len(numbers) == len(parts) == len(cls._fields):
-                return cls(*numbers)
-        raise SourceError(f"{path}: {position!r} is not a position in a file of lines")
+        return cls(*numbers_of(position, len(cls._fields), path, "a file of lines"))
 
 
 class _Blocks:

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from aflow.connect import Position, SourceError
 from aflow.errors import AflowError
 from aflow_connectors.files.arrow_values import with_leaves
 from aflow_connectors.files.optional import pyarrow, pyarrow_parquet
+from aflow_connectors.files.source import numbers_of
 
 V = TypeVar("V")
 
@@ -31,14 +32,7 @@ class ParquetPosition(NamedTuple):
     @classmethod
     def of(cls, position: Position, path: Path) -> ParquetPosition:
         """Return a checked position from a checkpoint. Raises ``SourceError``."""
-        if position is None:
-            return cls()
-        if isinstance(position, (tuple, list)):
-            parts = cast(Sequence[object], position)
-            numbers = [part for part in parts if isinstance(part, int)]
-            if len(numbers) == len(parts) == len(cls._fields):
-                return cls(*numbers)
-        raise SourceError(f"{path}: {position!r} is not a position in a Parquet file")
+        return cls(*numbers_of(position, len(cls._fields), path, "a Parquet file"))
 
 
 class ParquetRows(Generic[V]):

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
-from typing import ClassVar, Final, TypeVar
+from typing import ClassVar, Final, TypeVar, cast
 
 from anyio import to_thread
 
-from aflow.connect import BadRecord, Source, SourceError, Split, Tag
+from aflow.connect import BadRecord, Position, Source, SourceError, Split, Tag
 from aflow_connectors.arguments import checked_path
 from aflow_connectors.files.arguments import (
     checked_concurrency,
@@ -87,6 +87,18 @@ class BadRecords:
             f"{self._path}, {where}: {reason}: {start!r}{'…' if len(raw) > _SHOWN else ''} "
             "(dead_letters=Tag(…) sends bad records to a stream of their own)"
         )
+
+
+def numbers_of(position: Position, count: int, path: Path, kind: str) -> Sequence[int]:
+    """Return the ``count`` numbers of a stored position in ``kind``; none at the start. Raises ``SourceError``."""
+    if position is None:
+        return ()
+    if isinstance(position, (tuple, list)):
+        parts = cast(Sequence[object], position)
+        numbers = [part for part in parts if isinstance(part, int)]
+        if len(numbers) == len(parts) == count:
+            return numbers
+    raise SourceError(f"{path}: {position!r} is not a position in {kind}")
 
 
 def undecodable(exc: UnicodeDecodeError) -> str:
