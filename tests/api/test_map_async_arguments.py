@@ -235,7 +235,7 @@ def test_an_object_that_is_no_resource_is_refused_with_an_example() -> None:
         numbers().map_async(asked_with, using=Opened)
 
 
-def test_into_sees_each_value_of_a_batch() -> None:
+def test_into_is_called_with_each_value_of_a_batch() -> None:
     assert results(
         lambda stream: stream.map_batch_async(
             squares, size=2, into=lambda value, square: (value, square)

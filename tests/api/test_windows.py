@@ -56,7 +56,7 @@ def staggered(
     return flow, counts
 
 
-def test_a_stagger_shows_in_the_drawn_graph() -> None:
+def test_the_drawn_graph_contains_the_stagger() -> None:
     flow, _ = staggered(af.PushSource[tuple[str, int]](), SECOND)
 
     assert "Tumbling(10s, offset 1s, random stagger)" in to_text(flow.plan())

@@ -180,7 +180,7 @@ async def test_idleness_and_periodic_generators_have_no_effect() -> None:
     assert found == [7, 8, 9]
 
 
-async def test_a_live_job_sets_timers_on_the_clock_as_ever() -> None:
+async def test_a_live_job_registers_processing_timers() -> None:
     flow, sink = af.Flow("live"), af.CollectSink[int]()
     live = flow.source([7]).event_time(lambda n: n).key_by(lambda n: f"key {n}")
     live.process_async(AwaitedByClock(), name="ask").to(sink)

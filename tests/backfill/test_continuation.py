@@ -115,7 +115,7 @@ def _later(one: Item, other: Item) -> Item:
     return Item(one.key, one.n * 31 + other.n, max(one.at, other.at))
 
 
-def test_pipelines_of_one_source_that_see_other_times_in_it_are_cut_each_at_its_own(
+def test_pipelines_of_one_source_with_different_event_times_are_each_cut_by_their_own(
     tmp_path: Path,
 ) -> None:
     def flow(items: Sequence[Item], sinks: Sequence[af.CollectSink[Any]]) -> af.Flow:

@@ -218,7 +218,7 @@ def test_a_fragment_may_read_its_inputs_from_fragments_far_apart() -> None:
     assert inputs_of == [(0, "keys -> meet.1"), (1, "again -> meet.0")]
 
 
-def test_side_outputs_and_late_records_leave_by_exits_of_their_own() -> None:
+def test_side_outputs_and_late_records_have_their_own_exits() -> None:
     flow = af.Flow("sides")
     called = begun(flow).map_async(answer, name="call", on_error=af.calls.DeadLetter(BAD))
     end(called.side(BAD), "failed")
@@ -353,7 +353,7 @@ def test_a_keyed_fragment_cuts_nothing_though_event_time_is_assigned_again_in_it
         (triggers.EventTime(late=triggers.ContinuousEventTime(MINUTE)), True),
     ],
 )
-def test_windows_see_every_moment_if_their_trigger_has_timers_of_its_own(
+def test_windows_get_each_watermark_if_their_trigger_registers_timers(
     trigger: af.triggers.Trigger[Any] | None, expected: bool
 ) -> None:
     flow = af.Flow("moments")
@@ -366,7 +366,7 @@ def test_windows_see_every_moment_if_their_trigger_has_timers_of_its_own(
 
 
 @pytest.mark.parametrize(("step", "expected"), [(Pass, True), (Ask, True), (None, False)])
-def test_functions_with_timers_see_every_moment(step: type[Any] | None, expected: bool) -> None:
+def test_functions_with_timers_get_each_watermark(step: type[Any] | None, expected: bool) -> None:
     flow = af.Flow("moments")
     keyed = begun(flow).key_by(same)
     if step is Pass:
@@ -401,7 +401,7 @@ async def test_a_record_at_the_very_end_of_a_session_belongs_to_it_in_blocks_of_
 # -------------------------------------------------------------------------------------------------- refused
 
 
-def test_an_incomplete_flow_is_refused_as_everywhere() -> None:
+def test_an_incomplete_flow_is_refused() -> None:
     flow = af.Flow("loose")
     begun(flow).map(same, name="map")
 

@@ -225,7 +225,7 @@ def sent(step: OperatorHarness[Any, Any]) -> list[tuple[Any, Any]]:
     return [(one.timestamp, one.value) for one in step.output if isinstance(one, At)]
 
 
-def test_accumulators_leave_at_the_end_with_the_time_at_which_their_part_begins() -> None:
+def test_accumulators_are_emitted_at_the_end_with_the_start_time_of_their_part() -> None:
     step = harness()
     push(step, (1, 12), (2, 13), (1, 19))
     push(step, (1, 3), (2, 25))
@@ -235,7 +235,7 @@ def test_accumulators_leave_at_the_end_with_the_time_at_which_their_part_begins(
     assert sent(step) == [(0, 1), (10, 2), (10, 1), (20, 1)]
 
 
-def test_they_leave_when_there_are_too_many() -> None:
+def test_accumulators_are_emitted_when_there_are_too_many() -> None:
     step = harness(held=2)
     push(step, *[(n % 2, 1) for n in range(9)])
 
@@ -270,7 +270,7 @@ def test_an_invalid_key_is_reported_with_its_record() -> None:
         assert info.value.record == "bad"
 
 
-def test_accumulators_leave_when_many_records_went_into_them() -> None:
+def test_accumulators_of_many_records_are_emitted() -> None:
     """The accumulators may have grown."""
     step = harness()
     for _ in range(1000):

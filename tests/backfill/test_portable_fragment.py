@@ -214,7 +214,7 @@ def test_a_step_downstream_of_a_union_is_copied_with_its_own_inputs_only() -> No
 
 
 @given(flows())
-def test_no_fragment_holds_on_to_steps_of_another_or_to_the_ends_of_the_flow(flow: af.Flow) -> None:
+def test_no_fragment_refers_to_steps_of_another_or_to_sources_and_sinks(flow: af.Flow) -> None:
     plan = plan_fragments(flow.graph)
 
     for fragment in plan.fragments:

@@ -107,7 +107,7 @@ def test_an_unknown_part_of_a_scenario_fails() -> None:
         run(scenario(unknown=("weather",)), Counting())
 
 
-def test_an_error_that_is_not_expected_leaves_the_runner() -> None:
+def test_an_unexpected_error_is_raised_by_the_runner() -> None:
     with pytest.raises(FlowDefinitionError):
         run(scenario({"add": -1}), Counting())
 

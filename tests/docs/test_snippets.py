@@ -85,7 +85,7 @@ def test_output_that_differs_from_the_text_is_an_error() -> None:
         run(found, Path("different.md"))
 
 
-def test_a_session_shares_the_namespace_and_prints_what_it_says() -> None:
+def test_a_session_shares_the_namespace_and_its_output_is_compared() -> None:
     found = snippets(
         "```python\nx = 1\n```\n```python\n>>> y = x + 1\n>>> y\n2\n```\n```python\ny\n```\n"
     )

@@ -115,7 +115,7 @@ def test_mermaid_says_which_input_is_the_left_one() -> None:
     assert 'n3 -->|"forward, as its right input"| n4\n' in drawn
 
 
-def test_a_union_makes_no_difference_between_its_inputs() -> None:
+def test_a_union_treats_its_inputs_alike() -> None:
     flow = af.Flow("union")
     flow.source([1]).union(flow.source([2])).to(CollectSink())
 

@@ -12,7 +12,7 @@ def test_the_first_batch_is_small_and_no_larger_than_the_most() -> None:
     assert (BatchSize(1024, budget=0.002).limit, BatchSize(7, budget=0.002).limit) == (32, 7)
 
 
-def test_a_batch_that_took_too_long_bounds_the_next_to_what_would_have_fitted() -> None:
+def test_a_batch_that_took_too_long_bounds_the_next_one() -> None:
     size = BatchSize(1024, budget=0.002)
 
     size.took(32, 0.0032)

@@ -124,7 +124,7 @@ def test_a_timer_registered_again_while_its_time_fires_is_last() -> None:
     assert fired == ["a", "c", "b"]
 
 
-def test_an_earlier_timer_that_is_set_among_several_of_one_moment_leaves_next() -> None:
+def test_an_earlier_timer_registered_during_a_pass_is_next() -> None:
     queue = queue_of((3, "a", ""), (3, "b", ""), (3, "c", ""))
 
     fired: list[tuple[int, str]] = []
@@ -152,7 +152,7 @@ def test_a_time_without_timers_can_have_others() -> None:
     assert fired == ["a", "b", "c"]
 
 
-def test_a_pass_that_is_left_half_way_leaves_the_rest_of_its_moment() -> None:
+def test_an_interrupted_pass_leaves_the_remaining_timers_of_its_time() -> None:
     queue = queue_of((3, "a", ""), (3, "b", ""), (3, "c", ""))
 
     for timer in queue.due(3):

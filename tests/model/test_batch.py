@@ -7,7 +7,7 @@ import pytest
 from aflow.model.batch import BATCH_RECORDS, Batch, in_batches
 
 
-def test_picked_records_keep_their_timestamps_and_leave_their_keys() -> None:
+def test_picked_records_have_their_timestamps_and_no_keys() -> None:
     timed = Batch(["a", "b", "c"], [1, 2, 3], ["x", "y", "z"])
 
     assert timed.pick([2, 0]) == Batch(["c", "a"], [3, 1])
@@ -23,7 +23,7 @@ def test_picked_records_keep_their_timestamps_and_leave_their_keys() -> None:
         (2 * BATCH_RECORDS + 1, [BATCH_RECORDS, BATCH_RECORDS, 1]),
     ],
 )
-def test_any_number_of_results_leaves_in_batches_of_the_usual_size(
+def test_any_number_of_results_is_emitted_in_batches_of_the_usual_size(
     count: int, sizes: list[int]
 ) -> None:
     values = list(range(count))

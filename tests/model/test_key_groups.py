@@ -23,7 +23,7 @@ def divisions(draw: st.DrawFn) -> tuple[int, int]:
     return key_groups, draw(st.integers(1, key_groups))
 
 
-def test_a_key_belongs_to_the_group_that_its_hash_leaves_modulo_the_number_of_groups() -> None:
+def test_a_key_belongs_to_the_group_of_its_hash_modulo_the_number_of_groups() -> None:
     assert key_group("JFK", 128) == 31  # as pmod(crc32('JFK'), 128) in Spark SQL
     assert key_group("JFK") == stable_hash("JFK") % DEFAULT_KEY_GROUPS
 

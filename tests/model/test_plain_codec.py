@@ -272,7 +272,7 @@ class Berlin(tzinfo):
 
 
 class Shifting(Berlin):
-    """One that names its winter time where there is no datetime."""
+    """A zone that returns the offset of its winter time for ``utcoffset(None)``."""
 
     def utcoffset(self, value: datetime | None, /) -> timedelta:
         return timedelta(hours=1) if value is None else super().utcoffset(value)

@@ -224,7 +224,7 @@ def test_neither_init_nor_post_init_nor_setattr_of_a_dataclass_is_called() -> No
     assert Open.made == made
 
 
-def test_fields_of_a_struct_are_what_they_were_whatever_its_post_init_does() -> None:
+def test_fields_of_a_struct_are_restored_without_its_post_init() -> None:
     assert again([Growing(1), Growing(2)]) == [Growing(1), Growing(2)]
 
 

@@ -241,7 +241,7 @@ def test_a_split_without_records_emits_the_watermark_before_t_and_is_idle() -> N
     assert step.output == [BEFORE, IDLE]
 
 
-def test_a_generator_of_the_users_sees_records_from_t_on_only() -> None:
+def test_a_generator_of_the_user_gets_records_from_t_on_only() -> None:
     seen: list[int] = []
 
     def watermark_of(value: int, timestamp: int) -> int:
@@ -280,7 +280,7 @@ def test_a_timestamp_that_is_none_is_an_error_and_is_not_skipped() -> None:
         step.push_batch([-(10**30)])
 
 
-def test_a_step_that_takes_everything_leaves_no_such_state() -> None:
+def test_a_step_without_a_start_time_stores_no_such_state() -> None:
     step = new_step()
 
     step.push(1)

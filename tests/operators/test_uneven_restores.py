@@ -263,7 +263,7 @@ class Life:
     parallelism=st.tuples(st.integers(2, 3), st.integers(1, 4), st.integers(1, 4)),
 )
 @settings(max_examples=30, deadline=None)
-def test_a_step_restored_from_subtasks_with_different_watermarks_emits_what_they_would_have(
+def test_a_step_restored_from_subtasks_with_different_watermarks_emits_the_same_results(
     name: str,
     before: list[Step],
     between: list[Step],

@@ -100,7 +100,7 @@ def test_the_records_of_each_input_are_processed_by_their_own_method(both: Harne
     assert both.take() == [At("left a", 1), At("right 1", 2), At("right 2", 3), At("left b")]
 
 
-def test_the_step_sees_the_smaller_watermark(both: Harness) -> None:
+def test_the_step_gets_the_smaller_watermark(both: Harness) -> None:
     both.left_watermark(10)
     both.right_watermark(5)
     both.right_watermark(7)

@@ -81,12 +81,12 @@ def _without_consequences(rules: set[str]) -> set[str]:
 
 
 @pytest.mark.slow
-def test_mypy_reports_what_is_wrong_and_nothing_else() -> None:
+def test_mypy_reports_exactly_the_expected_errors() -> None:
     assert by_mypy(FILES) == expected("mypy", FILES)
 
 
 @pytest.mark.slow
-def test_pyright_reports_what_is_wrong_and_nothing_else() -> None:
+def test_pyright_reports_exactly_the_expected_errors() -> None:
     assert by_pyright(FOLDER) == expected("pyright", FILES)
 
 

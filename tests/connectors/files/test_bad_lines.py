@@ -36,7 +36,7 @@ async def test_a_bad_line_is_an_error_that_names_file_line_reason_and_shows_the_
 
     message = await error_of(JsonLinesSource(file))
 
-    # What is wrong is said by orjson, in words that differ from version to version.
+    # The reason is a message of orjson, which differs between its versions.
     assert message.startswith(f"{file}, line 3: ")
     assert message.endswith(
         " at column 7: '{\"a\": nope}' (dead_letters=Tag(…) sends bad records to a stream of their own)"

@@ -382,7 +382,7 @@ async def test_a_full_disk_is_an_error_that_names_the_path(
 
 
 @pytest.mark.asyncio
-async def test_a_full_disk_is_noticed_at_the_end_of_a_compressed_file_too(
+async def test_a_full_disk_is_an_error_at_the_end_of_a_compressed_file_too(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fill_disk(monkeypatch, tmp_path / "out.jsonl.gz")

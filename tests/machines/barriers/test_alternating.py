@@ -237,7 +237,7 @@ def test_an_announced_barrier_after_the_last_end_triggers_at_the_end() -> None:
     assert machine.handle(arrived(0, ONE), 121) == []
 
 
-def test_a_barrier_after_an_end_is_neither_expected_nor_overtakes() -> None:
+def test_a_barrier_after_an_end_is_not_expected_and_does_not_overtake() -> None:
     machine = AlternatingBarriers(2)
     tell(machine, announced(0, ONE), ended(0), now=110)
 

@@ -33,7 +33,7 @@ class Fixed:
     limit: int
 
     def ended(self, now: float, latency: float, ok: bool, in_flight: int) -> None:
-        """Nothing is learned."""
+        """Ignore the result."""
 
 
 @dataclass(kw_only=True)

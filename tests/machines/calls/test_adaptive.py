@@ -47,7 +47,7 @@ def test_the_initial_limit_is_start() -> None:
     assert steady(start=7).limit.limit == 7
 
 
-def test_it_grows_while_latency_stays_what_it_is() -> None:
+def test_the_limit_grows_while_latency_is_constant() -> None:
     service = steady()
     service.rounds(200, 0.01)
 
@@ -129,7 +129,7 @@ def test_a_few_failures_do_not_matter() -> None:
     assert service.limit.limit in (100, 60)
 
 
-def test_calls_that_take_no_time_do_no_harm() -> None:
+def test_calls_that_take_no_time_are_accepted() -> None:
     service = steady()
     service.rounds(100, 0.0)
 

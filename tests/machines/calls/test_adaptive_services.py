@@ -155,7 +155,7 @@ def test_errors_that_do_not_depend_on_the_load_keep_most_of_the_throughput(seed:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_what_the_step_does_not_need_is_not_learned(seed: int) -> None:
+def test_the_limit_does_not_grow_beyond_what_the_step_uses(seed: int) -> None:
     limit = AdaptiveLimit(Adaptive())
     service = Service(servers=lambda _now: 100, takes=noisy)
     seen = Simulation(service, limit, seed, wanted=lambda _now: 20).run(5.0)

@@ -78,7 +78,7 @@ def test_using_a_result_does_not_prolong_its_time() -> None:
     assert results.get("a", 1000) is None
 
 
-def test_a_newer_result_has_its_own_time() -> None:
+def test_a_newer_result_has_its_own_time_to_live() -> None:
     results = ResultCache(Cache(10, ttl=seconds(1)))
     results.put("a", 1, 0)
 
@@ -96,7 +96,7 @@ def test_without_a_time_a_result_is_never_too_old() -> None:
     assert found(results, "a", 10**15) == 1
 
 
-def test_what_is_too_old_makes_room_before_what_is_not() -> None:
+def test_expired_results_are_evicted_before_valid_ones() -> None:
     results = ResultCache(Cache(2, ttl=seconds(1)))
     results.put("old", 1, 0)
     results.put("young", 2, 900)
@@ -190,7 +190,7 @@ def test_an_error_that_is_kept_keeps_nothing_of_the_call_that_raised_it() -> Non
     assert error.__cause__.__traceback__ is None
 
 
-def test_a_key_that_cannot_be_hashed_is_named_with_what_to_do() -> None:
+def test_the_error_for_an_unhashable_key_names_it_and_the_correction() -> None:
     with pytest.raises(
         TypeError,
         match=re.escape("the cache key [1] cannot be hashed (unhashable type: 'list'); give"),

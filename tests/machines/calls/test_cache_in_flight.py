@@ -15,7 +15,7 @@ def test_the_first_call_of_a_key_leads_and_others_follow() -> None:
     assert (len(keys), keys.following) == (2, 2)
 
 
-def test_followers_share_what_the_leader_gets_in_the_order_in_which_they_came() -> None:
+def test_followers_get_the_result_of_the_leader_in_the_order_of_arrival() -> None:
     keys: KeysInFlight[str] = KeysInFlight()
     for call in ("a", "b", "c"):
         keys.join("k", call)
@@ -34,7 +34,7 @@ def test_after_the_leader_has_its_result_the_next_call_of_the_key_leads() -> Non
     assert keys.finish("k") == ()
 
 
-def test_a_leader_that_leaves_is_followed_by_the_oldest_of_those_that_wait() -> None:
+def test_the_oldest_follower_replaces_a_removed_leader() -> None:
     keys: KeysInFlight[str] = KeysInFlight()
     for call in ("a", "b", "c"):
         keys.join("k", call)
@@ -43,7 +43,7 @@ def test_a_leader_that_leaves_is_followed_by_the_oldest_of_those_that_wait() -> 
     assert keys.finish("k") == ("c",)
 
 
-def test_a_leader_that_leaves_alone_frees_the_key() -> None:
+def test_a_removed_leader_without_followers_frees_the_key() -> None:
     keys: KeysInFlight[str] = KeysInFlight()
     keys.join("k", "a")
 

@@ -75,7 +75,7 @@ class CacheRules(RuleBasedStateMachine):
         self.model.pop(key, None)
         if ttl != 0:
             self.model[key] = result, float("inf") if ttl is None else self.now + ttl
-        # What is too old goes at its own pace, so who is evicted is known only of what is not.
+        # Expired results are removed at any time, so only the eviction of valid ones is predictable.
         live = [key for key, (_, until) in self.model.items() if until > self.now]
         if len(live) > self.size:
             del self.model[live[0]]

@@ -64,7 +64,7 @@ def test_an_empty_bucket_takes_no_place_of_a_probe() -> None:
     assert limits.wait(5.2, 1) == inf
 
 
-def test_a_step_that_may_not_call_for_another_reason_leaves_its_turn_to_others() -> None:
+def test_a_step_blocked_for_another_reason_gives_up_its_turn() -> None:
     units = bucket()
     one, other = CallLimits(bucket=units, adaptive=adaptive(1)), CallLimits(bucket=units)
     other.wait(0.0, 0)
@@ -75,7 +75,7 @@ def test_a_step_that_may_not_call_for_another_reason_leaves_its_turn_to_others()
     assert other.wait(0.1, 0) == 0
 
 
-def test_a_call_that_fails_fast_leaves_the_turn_to_others() -> None:
+def test_a_call_that_fails_fast_gives_up_its_turn() -> None:
     units, circuit = bucket(), breaker(fail_fast=True)
     one, other = CallLimits(bucket=units, breaker=circuit), CallLimits(bucket=units)
     one.wait(0.0, 0)

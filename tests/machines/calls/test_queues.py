@@ -28,19 +28,19 @@ def taken(queue: CallQueue) -> list[object]:
     return [[call.value for call in one] if isinstance(one, list) else one for one in queue.take()]
 
 
-def test_nothing_leaves_an_empty_queue(queue: CallQueue) -> None:
+def test_an_empty_queue_emits_nothing(queue: CallQueue) -> None:
     assert not queue.has_out
     assert queue.take() == []
 
 
-def test_a_call_that_is_not_settled_stays(queue: CallQueue) -> None:
+def test_a_call_that_is_not_settled_remains(queue: CallQueue) -> None:
     queue.put(calls("a"))
 
     assert not queue.has_out
     assert queue.take() == []
 
 
-def test_a_settled_call_is_done_and_leaves_once(queue: CallQueue) -> None:
+def test_a_settled_call_is_done_and_emitted_once(queue: CallQueue) -> None:
     (call,) = calls("a")
     queue.put([call])
 
@@ -52,7 +52,7 @@ def test_a_settled_call_is_done_and_leaves_once(queue: CallQueue) -> None:
     assert taken(queue) == []
 
 
-def test_ordered_calls_leave_as_they_were_put_in_one_run() -> None:
+def test_ordered_calls_are_emitted_in_the_order_of_arrival_in_one_run() -> None:
     queue = OrderedCalls()
     a, b, c = put = calls(*"abc")
     queue.put(put)
@@ -65,7 +65,7 @@ def test_ordered_calls_leave_as_they_were_put_in_one_run() -> None:
     assert taken(queue) == [["a", "b", "c"]]
 
 
-def test_unordered_calls_leave_as_they_were_settled() -> None:
+def test_unordered_calls_are_emitted_in_the_order_of_completion() -> None:
     queue = UnorderedCalls()
     a, b, c = put = calls(*"abc")
     queue.put(put)
@@ -104,7 +104,7 @@ def test_a_settled_call_waits_for_the_fence_before_it(queue: CallQueue) -> None:
     assert taken(queue) == [["a"], Watermark(1), ["b"]]
 
 
-def test_fences_in_a_row_leave_together_and_in_order(queue: CallQueue) -> None:
+def test_consecutive_fences_are_emitted_together_and_in_order(queue: CallQueue) -> None:
     (a,) = calls("a")
     queue.put([a])
     for fence in (Watermark(1), IDLE, ACTIVE, Watermark(2)):
@@ -115,7 +115,7 @@ def test_fences_in_a_row_leave_together_and_in_order(queue: CallQueue) -> None:
     assert taken(queue) == [["a"], Watermark(1), IDLE, ACTIVE, Watermark(2)]
 
 
-def test_segments_without_a_call_that_is_waited_for_leave_together(queue: CallQueue) -> None:
+def test_segments_without_an_open_call_are_emitted_together(queue: CallQueue) -> None:
     a, b, c = calls(*"abc")
     queue.put([a])
     queue.put_fence(Watermark(1))

@@ -117,7 +117,7 @@ def test_a_turn_that_is_not_used_expires_after_a_quarter_of_a_second() -> None:
     assert limit.take("a", 0.36) == 0
 
 
-def test_who_leaves_makes_place_for_the_next_one() -> None:
+def test_a_withdrawn_request_makes_room_for_the_next_one() -> None:
     limit = bucket()
     limit.take("a", 0.0)
     limit.take("gone", 0.0)

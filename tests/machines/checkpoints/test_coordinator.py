@@ -132,7 +132,7 @@ def test_one_that_takes_too_long_is_aborted_and_names_the_tasks_that_were_missin
     assert coordinator.machine.pending == ()
 
 
-def test_each_one_expires_in_its_own_time() -> None:
+def test_each_checkpoint_expires_after_its_own_timeout() -> None:
     coordinator = ClockedCoordinator(ASKED_ONLY)
     coordinator.request(1)
     coordinator.request(2, at=10)

@@ -89,7 +89,7 @@ def test_a_member_that_joins_later_is_waited_for_too() -> None:
     assert group.join(1) == MIN_TIMESTAMP + 10
 
 
-def test_a_member_that_leaves_is_waited_for_no_more_and_may_leave_twice() -> None:
+def test_members_do_not_wait_for_a_removed_one_and_it_can_be_removed_twice() -> None:
     group = group_of(100, 40)
 
     assert group.leave(1) == 110

@@ -94,7 +94,7 @@ def test_a_channel_at_the_end_of_time_is_not_waited_for() -> None:
     assert valve.on_watermark(1, 12) == 12
 
 
-def test_a_channel_that_was_stopped_before_its_end_holds_time_where_it_was() -> None:
+def test_a_channel_that_was_stopped_before_its_end_holds_back_the_watermark() -> None:
     valve = valve_at(5, 10)
 
     assert valve.on_end(0) == []

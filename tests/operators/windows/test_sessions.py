@@ -339,7 +339,7 @@ def test_an_accumulator_that_cannot_be_stored_says_so_with_its_step_and_key() ->
         step.snapshot()
 
 
-def test_records_without_timestamps_are_refused_with_what_to_call() -> None:
+def test_the_error_for_records_without_timestamps_names_the_method_to_call() -> None:
     with pytest.raises(OperatorError, match=r"event_time"):
         harness().push(("a", 1))
 

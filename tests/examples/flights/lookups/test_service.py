@@ -106,7 +106,7 @@ async def test_requests_above_the_capacity_are_rejected() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_client_that_retries_sees_the_same_faults_in_any_order() -> None:
+async def test_a_client_that_retries_gets_the_same_faults_in_any_order() -> None:
     faults = Faults(seed=7, failed=0.3, dropped=0.2, slow=0.0, median_s=0.0)
     times = [f"2013-01-{day:02}T10:00:00+00:00" for day in range(1, 31)]
 
