@@ -8,8 +8,9 @@ BIN := .venv/bin
 # The application of `make demo`.
 FLIGHTS := PYTHONPATH=examples $(BIN)/python -m flights
 PINS := $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS))
-# The tests of Spark share a session and run in one process, so more than four processes would wait for it.
-PROCESSES := -n auto --maxprocesses 4 --dist loadgroup
+# tests/processes.py distributes the tests. Those of Spark share a session and run in one process, so more than four
+# processes would wait for it.
+PROCESSES := -n auto --maxprocesses 4
 REQUIREMENTS := pyproject.toml $(CONSTRAINTS) scripts/make-venv
 
 SETUP := .venv/setup.stamp

@@ -7,29 +7,18 @@ import shutil
 import threading
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
-from pathlib import Path
-from typing import Final
 
 import pytest
 
+from tests import processes
 from tests.conformance import report
-
-#: Tests that share a session of Spark.
-SPARK: Final = Path(__file__).with_name("spark")
 
 IN_CI = os.environ.get("CI", "").lower() not in {"", "0", "false"}
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(report)
-
-
-@pytest.hookimpl(tryfirst=True)
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Return the group of tests that run in one process: a file, or all tests with the session of Spark."""
-    for item in items:
-        group = "spark" if SPARK in item.path.parents else str(item.path)
-        item.add_marker(pytest.mark.xdist_group(group))
+    config.pluginmanager.register(processes)
 
 
 @pytest.fixture(scope="session")

@@ -1,0 +1,66 @@
+"""Distribution of the tests to the processes of pytest-xdist: a file in one process, and long files first.
+
+A plugin that ``tests/conftest.py`` registers. It replaces ``--dist loadgroup`` of xdist, which finds groups in node ids
+that pytest 9.2 keeps it from changing: https://github.com/pytest-dev/pytest-xdist/issues/1386. It ran each test as a
+group of its own, so two processes started Spark and the module fixtures of the same file.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import PurePosixPath
+from typing import TYPE_CHECKING, Any, Final
+
+import pytest
+
+if TYPE_CHECKING:
+    from xdist.scheduler import LoadScopeScheduling
+
+#: Tests in this folder share a session of Spark. No other group takes longer.
+SPARK: Final = "tests/spark"
+
+#: Number of fast tests that take as long as a slow one, roughly.
+SLOW_WEIGHT: Final = 30
+
+
+def group_of(nodeid: str) -> str:
+    """Return the group of a test: its file, or ``SPARK``. Tests of a group run in one process, in order."""
+    file = nodeid.partition("::")[0]
+    return SPARK if PurePosixPath(SPARK) in PurePosixPath(file).parents else file
+
+
+def longest_group_first(items: list[pytest.Item]) -> None:
+    """Sort the groups by their estimated duration, so that no process runs a long group while the others are done.
+
+    The order of the tests in a group is kept.
+    """
+    weights = Counter[str]()
+    for item in items:
+        weights[group_of(item.nodeid)] += (
+            1 if item.get_closest_marker("slow") is None else SLOW_WEIGHT
+        )
+
+    def rank(item: pytest.Item) -> tuple[bool, int, str]:
+        group = group_of(item.nodeid)
+        return group != SPARK, -weights[group], group
+
+    items.sort(key=rank)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if hasattr(config, "workerinput"):  # in a process of xdist
+        longest_group_first(items)
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
+    from xdist.scheduler import LoadScopeScheduling
+
+    class GroupScheduling(LoadScopeScheduling):
+        def _split_scope(self, nodeid: str) -> str:
+            return group_of(nodeid)
+
+    # Else xdist sorts the groups by their number of tests.
+    config.option.loadscopereorder = False
+    return GroupScheduling(config, log)
