@@ -13,6 +13,10 @@ PINS := $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS))
 PROCESSES := -n auto --maxprocesses 4
 REQUIREMENTS := pyproject.toml $(CONSTRAINTS) scripts/make-venv
 
+# Set in many container images. Without byte code, each process that a test starts compiles aflow, and importing it takes
+# twice the time.
+unexport PYTHONDONTWRITEBYTECODE
+
 SETUP := .venv/setup.stamp
 DEMO := .venv/demo.stamp
 DEMO_SPARK := .venv/demo-spark.stamp
@@ -32,7 +36,7 @@ ifneq ($(shell cat $(DEMO_SPARK) 2>/dev/null),$(CURDIR))
 $(DEMO_SPARK): again
 endif
 
-.PHONY: help setup demo demo-spark java test lint types unit format bench test-all-pythons public-names constraints docs pictures news dist clean again
+.PHONY: help setup demo demo-spark java test lint types mypy pyright unit format bench test-all-pythons public-names constraints docs pictures news dist clean again
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -69,7 +73,12 @@ lint: $(SETUP) ## check format and lint rules
 	@$(BIN)/ruff check --quiet .
 
 types: $(SETUP) ## run mypy and pyright, both strict
+	@$(MAKE) --no-print-directory --jobs=2 --keep-going $(if $(filter output-sync,$(.FEATURES)),--output-sync) mypy pyright
+
+mypy:
 	@$(BIN)/mypy
+
+pyright:
 	@$(BIN)/basedpyright --warnings
 
 unit: $(SETUP) ## run the tests that take less than a second each

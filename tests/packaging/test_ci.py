@@ -128,3 +128,18 @@ def test_root_reports_the_reason_if_no_other_user_can_run_them(place: Path) -> N
     assert "The tests run as root in " in err
     assert "or nobody cannot read" in err
     assert code == 3
+
+
+def test_the_tests_write_byte_code_though_the_environment_forbids_it() -> None:
+    show = "show: ; @echo forbidden=$$PYTHONDONTWRITEBYTECODE"
+
+    done = subprocess.run(
+        ["make", "--no-print-directory", f"--eval={show}", "show"],
+        cwd=PROJECT,
+        env={**os.environ, "PYTHONDONTWRITEBYTECODE": "1"},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+
+    assert done.stdout == "forbidden=\n", done.stderr
