@@ -88,6 +88,7 @@ async def results(
     return sorted((r.key, r.window.start, r.value) for r in rows.values), sorted(too_late.values)
 
 
+@pytest.mark.slow
 @given(
     arrived=records,
     size=st.integers(1, 40),

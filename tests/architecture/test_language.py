@@ -15,6 +15,7 @@ from tests.architecture.language import (
 )
 
 
+@pytest.mark.slow
 def test_no_file_violates_the_rules_of_language() -> None:
     assert [line for lines in all_violations().values() for line in lines] == []
 

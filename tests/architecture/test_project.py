@@ -22,10 +22,12 @@ def test_modules_are_found_under_the_names_they_are_imported_by() -> None:
     assert {"aflow", "aflow.errors", "aflow.model.batch", "aflow_connectors"} <= names
 
 
+@pytest.mark.slow
 def test_imports_point_down() -> None:
     assert [bad for module in MODULES for bad in bad_imports(module)] == []
 
 
+@pytest.mark.slow
 def test_each_room_keeps_its_habits() -> None:
     assert [bad for module in MODULES for bad in violations(module)] == []
 

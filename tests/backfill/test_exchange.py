@@ -89,6 +89,7 @@ def _opened(record_blocks: list[RecordBlock]) -> tuple[list[Any], list[Any]]:
     return [key for one in there for key in one.keys], [v for one in there for v in one.values]
 
 
+@pytest.mark.slow
 @given(st.lists(st.tuples(keys, values), min_size=1, max_size=8))
 def test_any_record_is_decoded_with_its_key(records: list[tuple[Any, Any]]) -> None:
     keys, values = map(list, zip(*records, strict=True))
@@ -108,6 +109,7 @@ def test_a_class_with_other_fields_is_pickled_column_by_column() -> None:
     assert _opened([record_block])[1] == records
 
 
+@pytest.mark.slow
 @given(st.lists(st.builds(Slotted, st.text(), st.integers(0, 9)), min_size=1))
 def test_records_of_one_class_with_plain_fields_are_not_pickled(records: list[Slotted]) -> None:
     record_blocks = _sent(list(records))

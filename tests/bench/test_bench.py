@@ -12,6 +12,7 @@ from bench.__main__ import BENCHMARKS, main
 from bench.harness import compare
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
     # Fairness takes long; Spark has its own session and its own test (tests/spark/test_benchmark.py).

@@ -67,6 +67,7 @@ def test_keys_are_many_and_evenly_distributed() -> None:
     assert max(keys.count(key) for key in range(0, KEYS, 500)) <= 20
 
 
+@pytest.mark.slow
 def test_a_program_that_loses_a_record_is_an_error() -> None:
     def loses(values: Sequence[int]) -> list[int]:
         return list(values[1:])

@@ -36,6 +36,7 @@ def test_the_page_says_which_benchmark_failed() -> None:
     assert "| `join` | pairs |  | exit status 1 |  |  |\n" in text
 
 
+@pytest.mark.slow
 def test_each_benchmark_runs_in_a_process_of_its_own_with_the_options(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -137,6 +137,7 @@ def sums(count: int = COUNT) -> list[int]:
     return sorted(found)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("barriers", ["aligned", "unaligned", "5ms"])
 def test_a_killed_run_has_no_effect_on_the_results_of_the_next_one(
     start: Start, tmp_path: Path, barriers: str
@@ -204,6 +205,7 @@ def test_a_failed_run_restarts_and_says_so(start: Start, tmp_path: Path) -> None
     assert rows(tmp_path, "counts") == [COUNT]
 
 
+@pytest.mark.slow
 def test_without_restarts_a_failure_ends_the_run_and_the_next_one_continues(
     start: Start, tmp_path: Path
 ) -> None:
@@ -220,6 +222,7 @@ def test_without_restarts_a_failure_ends_the_run_and_the_next_one_continues(
     assert rows(tmp_path, "sums") == sums()
 
 
+@pytest.mark.slow
 def test_state_of_a_removed_step_is_dropped_only_on_demand(start: Start, tmp_path: Path) -> None:
     numbers(tmp_path, 20)
     (tmp_path / "wait").touch()

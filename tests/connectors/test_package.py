@@ -6,6 +6,8 @@ import re
 import tomllib
 from typing import Any
 
+import pytest
+
 from tests.architecture.rooms import PROJECT, imports, modules_below
 
 
@@ -20,6 +22,7 @@ def test_each_package_of_the_wheel_contains_py_typed() -> None:
     assert [name for name in packages if not (PROJECT / name / "py.typed").is_file()] == []
 
 
+@pytest.mark.slow
 def test_each_package_that_is_installed_along_is_imported() -> None:
     needed = [re.match(r"[\w-]+", entry) for entry in project()["project"]["dependencies"]]
 

@@ -81,6 +81,7 @@ def expected(ask: Ask) -> list[Row]:
     return sorted(sink.values, key=repr)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("ask", STEPS)
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("seed", range(2))

@@ -212,6 +212,7 @@ def expected() -> list[Row]:
     return sorted(sink.values, key=repr)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("resident", [None, 2], ids=["in memory", "on disk"])
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("seed", range(2))

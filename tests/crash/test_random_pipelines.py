@@ -215,6 +215,7 @@ def expected(case: Case) -> list[Row]:
     return virtual_time.run(main)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(24))
 def test_each_result_is_emitted_once_for_any_steps_and_any_ends_of_jobs(
     seed: int, tmp_path: Path
@@ -234,6 +235,7 @@ def test_each_result_is_emitted_once_for_any_steps_and_any_ends_of_jobs(
     assert found(sinks) == expected(case)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(2, 6))
 def test_steps_restored_from_subtasks_with_different_watermarks_give_each_result_once(
     seed: int, tmp_path: Path

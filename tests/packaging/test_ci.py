@@ -68,6 +68,7 @@ def finish(place: Path) -> tuple[int, list[str], str]:
     return process.returncode, out.splitlines(), err
 
 
+@pytest.mark.slow
 def test_the_tests_run_in_a_complete_copy_in_a_folder_named_aflow(place: Path) -> None:
     _, lines, err = finish(place)
 
@@ -76,6 +77,7 @@ def test_the_tests_run_in_a_complete_copy_in_a_folder_named_aflow(place: Path) -
     assert "cannot write" not in lines
 
 
+@pytest.mark.slow
 def test_the_last_line_and_the_exit_code_of_make_are_passed_on(place: Path) -> None:
     code, lines, _ = finish(place)
 
@@ -83,12 +85,14 @@ def test_the_last_line_and_the_exit_code_of_make_are_passed_on(place: Path) -> N
     assert lines[-1] == "3 failed, 4 passed"
 
 
+@pytest.mark.slow
 def test_no_files_are_left(place: Path) -> None:
     finish(place)
 
     assert list((place / "tmp").iterdir()) == []
 
 
+@pytest.mark.slow
 def test_no_files_are_left_after_a_termination(place: Path) -> None:
     with start(place, WAITS="1") as process:
         assert process.stdout is not None
@@ -102,6 +106,7 @@ def test_no_files_are_left_after_a_termination(place: Path) -> None:
     assert list((place / "tmp").iterdir()) == []
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 def test_root_runs_them_as_a_user_with_a_home_of_its_own(place: Path) -> None:
     _, lines, err = finish(place)
@@ -118,6 +123,7 @@ def test_root_runs_them_as_a_user_with_a_home_of_its_own(place: Path) -> None:
     assert Path(home).is_relative_to(place)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become another user")
 def test_root_reports_the_reason_if_no_other_user_can_run_them(place: Path) -> None:
     (place / "tmp").chmod(0o700)

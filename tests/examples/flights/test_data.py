@@ -81,6 +81,7 @@ def test_the_replay_has_the_header_and_the_first_departures(tmp_path: Path) -> N
     ]
 
 
+@pytest.mark.slow
 def test_the_whole_year_is_replayed_by_default(data: FlightData, replay: Files) -> None:
     table = data.flights()
 

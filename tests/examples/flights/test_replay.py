@@ -32,6 +32,7 @@ def replay(output: Path, *, records: int = 2000, max_delay: timedelta = MAX_DELA
     return run_replay(Replay(output=output, records=records, max_delay=max_delay))
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("data")
 def test_a_short_replay_ends_with_tables_and_totals(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -71,6 +72,7 @@ def test_a_longer_delay_waits_for_every_flight_and_replaces_the_files(
     assert "their hour: 0; for their day: 0." in capsys.readouterr().out
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("data")
 def test_a_single_flight_has_its_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     replay(tmp_path, records=1)

@@ -61,6 +61,7 @@ def test_a_line_without_an_airport_follows_the_preceding_one(tmp_path: Path) -> 
     assert file.read_text() == f"{HEADER}\nLGA,b\n../JFK,a\nLGA,c\n"
 
 
+@pytest.mark.slow
 def test_no_line_of_the_table_is_lost(data: FlightData, replay: Files) -> None:
     header, *rest = data.weather()
 

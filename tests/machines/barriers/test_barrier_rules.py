@@ -277,6 +277,7 @@ class Unaligned(Rules):
     overtakes = True
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("rules", [Aligned, Alternating, Tracked, Unaligned])
 def test_the_invariants_hold_for_any_events(rules: type[Rules]) -> None:
     run_state_machine_as_test(

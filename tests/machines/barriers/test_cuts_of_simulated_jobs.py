@@ -69,6 +69,7 @@ def test_records_sent_before_a_cut_and_no_others_are_processed_or_in_flight_in_o
             assert done + in_flight == sent
 
 
+@pytest.mark.slow
 @proving
 @given(plan=plans(*EXACTLY_ONCE), seed=seeds)
 def test_a_job_restored_from_a_cut_has_the_same_totals(plan: Plan, seed: int) -> None:
