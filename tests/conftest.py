@@ -10,7 +10,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from tests import processes
+from tests import processes, slow_tests
 from tests.conformance import report
 
 IN_CI = os.environ.get("CI", "").lower() not in {"", "0", "false"}
@@ -19,6 +19,7 @@ IN_CI = os.environ.get("CI", "").lower() not in {"", "0", "false"}
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(report)
     config.pluginmanager.register(processes)
+    config.pluginmanager.register(slow_tests)
 
 
 @pytest.fixture(scope="session")

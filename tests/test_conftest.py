@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 from typing import cast
 
 import pytest
@@ -35,12 +35,40 @@ def test_it(number):
         print(os.environ["PYTEST_XDIST_WORKER"], number, file=file)
 """
 
+#: Tests that take processor time of their process or of one that they start, and tests that need no line in the list.
+BUSY = """
+import subprocess
+import sys
+import time
+import pytest
 
-def outcome(folder: Path, source: str, *, ci: str) -> str:
+WORK = "import time; end = time.process_time() + 1.2\\nwhile time.process_time() < end: pass"
+
+def test_a_busy_process():
+    exec(WORK)
+
+def test_a_busy_child():
+    subprocess.run([sys.executable, "-c", WORK], check=True)
+
+@pytest.mark.slow
+def test_a_marked_one():
+    exec(WORK)
+
+def test_one_that_waits():
+    time.sleep(1.2)
+
+@pytest.fixture
+def spark(): ...
+
+def test_on_spark(spark): ...
+"""
+
+
+def outcome(folder: Path, source: str, *options: str, ci: str = "") -> str:
     """Return the output of pytest for ``source`` with our conftest, in a process of its own."""
     (folder / "conftest.py").write_text(CONFTEST.read_text(encoding="utf-8"), encoding="utf-8")
     (folder / "test_it.py").write_text(source, encoding="utf-8")
-    command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", "."]
+    command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", *options, "."]
     done = subprocess.run(command, cwd=folder, env={"CI": ci}, capture_output=True, text=True)
     return done.stdout
 
@@ -71,6 +99,25 @@ def test_a_test_that_leaves_a_thread_running_does_not_pass(tmp_path: Path) -> No
 
 
 @pytest.mark.slow
+def test_a_test_of_more_than_a_second_that_lacks_the_mark_slow_is_listed(tmp_path: Path) -> None:
+    said = outcome(tmp_path, BUSY)
+
+    assert "5 passed" in said
+    _, _, listed = said.partition("tests of more than a second that lack the mark slow")
+    names = re.findall(r"^\d\.\d s test_it\.py::(\w+)$", listed, re.MULTILINE)
+    assert sorted(names) == ["test_a_busy_child", "test_a_busy_process"]
+
+
+@pytest.mark.slow
+def test_a_test_with_a_session_of_spark_has_the_mark_slow(tmp_path: Path) -> None:
+    said = outcome(tmp_path, BUSY, "-m", "slow", "--collect-only")
+
+    assert "test_a_marked_one" in said
+    assert "test_on_spark" in said
+    assert "2/5 tests collected" in said
+
+
+@pytest.mark.slow
 def test_the_tests_of_a_file_run_in_one_process_in_order(tmp_path: Path) -> None:
     pytest.importorskip("xdist", reason="'make test' needs pytest-xdist")
     (tmp_path / "conftest.py").write_text(CONFTEST.read_text(encoding="utf-8"), encoding="utf-8")
@@ -88,24 +135,29 @@ def test_the_tests_of_a_file_run_in_one_process_in_order(tmp_path: Path) -> None
         assert lines[1::2] == list("012345")
 
 
-def item(nodeid: str, *, slow: bool = False) -> pytest.Item:
-    """Return a stand-in for a collected test, with what the distribution reads."""
-    mark = pytest.mark.slow.mark if slow else None
-    stand_in = SimpleNamespace(nodeid=nodeid, get_closest_marker=lambda name: mark)
-    return cast(pytest.Item, stand_in)
+class Collected:
+    """Attributes of a collected test that the distribution reads."""
+
+    def __init__(self, nodeid: str, *, slow: bool = False) -> None:
+        self.nodeid = nodeid
+        self._marks = {"slow": pytest.mark.slow.mark} if slow else {}
+
+    def get_closest_marker(self, name: str) -> pytest.Mark | None:
+        return self._marks.get(name)
 
 
 def test_the_tests_of_spark_are_first_and_then_files_with_many_slow_tests() -> None:
-    items = [
-        item("tests/api/test_many.py::test_one"),
-        item("tests/api/test_many.py::test_two"),
-        item("tests/crash/test_slow.py::test_one", slow=True),
-        item("tests/model/test_few.py::test_one"),
-        item("tests/spark/test_calls.py::test_one[a/b::c]"),
-        item("tests/crash/test_slow.py::test_two"),
-        item("tests/spark/test_source.py::test_one"),
+    found = [
+        Collected("tests/api/test_many.py::test_one"),
+        Collected("tests/api/test_many.py::test_two"),
+        Collected("tests/crash/test_slow.py::test_one", slow=True),
+        Collected("tests/model/test_few.py::test_one"),
+        Collected("tests/spark/test_calls.py::test_one[a/b::c]"),
+        Collected("tests/crash/test_slow.py::test_two"),
+        Collected("tests/spark/test_source.py::test_one"),
     ]
 
+    items = cast("list[pytest.Item]", found)
     longest_group_first(items)
 
     assert [one.nodeid.removeprefix("tests/") for one in items] == [
