@@ -8,13 +8,11 @@ group of its own, so two processes started Spark and the module fixtures of the 
 from __future__ import annotations
 
 from collections import Counter
+from importlib import import_module
 from pathlib import PurePosixPath
-from typing import TYPE_CHECKING, Any, Final
+from typing import Any, Final
 
 import pytest
-
-if TYPE_CHECKING:
-    from xdist.scheduler import LoadScopeScheduling
 
 #: Tests in this folder share a session of Spark. No other group takes longer.
 SPARK: Final = "tests/spark"
@@ -54,13 +52,10 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> LoadScopeScheduling:
-    from xdist.scheduler import LoadScopeScheduling
-
-    class GroupScheduling(LoadScopeScheduling):
-        def _split_scope(self, nodeid: str) -> str:
-            return group_of(nodeid)
-
+def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> object:
+    # xdist has no types.
+    scheduler: Any = import_module("xdist.scheduler").LoadScopeScheduling(config, log)
+    scheduler._split_scope = group_of
     # Else xdist sorts the groups by their number of tests.
     config.option.loadscopereorder = False
-    return GroupScheduling(config, log)
+    return scheduler
