@@ -160,6 +160,7 @@ records = st.recursive(
 )
 
 
+@pytest.mark.slow
 @given(records)
 def test_any_nesting_of_records_is_restored_equal(value: object) -> None:
     assert RECORDS.decode(RECORDS.encode(value)) == value

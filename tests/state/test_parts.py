@@ -49,11 +49,13 @@ def frames(data: bytes) -> Iterator[bytes]:
         at += 8 + length
 
 
+@pytest.mark.slow
 @given(steps)
 def test_decoding_reverses_encoding(steps: dict[str, OperatorSnapshot]) -> None:
     assert decoded(part(steps), what="part") == steps
 
 
+@pytest.mark.slow
 @given(steps, st.data())
 def test_a_part_that_was_cut_off_is_refused(
     steps: dict[str, OperatorSnapshot], data: st.DataObject
@@ -65,6 +67,7 @@ def test_a_part_that_was_cut_off_is_refused(
         decoded(whole[:cut], what="some file")
 
 
+@pytest.mark.slow
 @given(steps, st.data())
 def test_changed_bytes_are_read_or_refused_without_another_error(
     steps: dict[str, OperatorSnapshot], data: st.DataObject
@@ -166,6 +169,7 @@ def read(pieces: Iterable[bytes], groups: Container[int] = range(40_001)) -> tup
     return reading.end()
 
 
+@pytest.mark.slow
 @given(steps, st.integers(1, 50))
 def test_a_part_is_checked_in_pieces_of_any_size(
     steps: dict[str, OperatorSnapshot], size: int
@@ -178,6 +182,7 @@ def test_a_part_is_checked_in_pieces_of_any_size(
     assert named == tuple(whole)
 
 
+@pytest.mark.slow
 @given(steps, st.data())
 def test_an_incomplete_part_is_refused(
     steps: dict[str, OperatorSnapshot], data: st.DataObject

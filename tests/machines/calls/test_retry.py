@@ -90,6 +90,7 @@ def test_the_longest_delay_there_is_has_room_for_jitter() -> None:
     assert retry.again(failed(), 1) == timedelta.max
 
 
+@pytest.mark.slow
 @settings(deadline=None)
 @given(
     delay=DELAYS, factor=FACTORS, most=st.none() | DELAYS, jitter=st.floats(0, 1), data=st.data()

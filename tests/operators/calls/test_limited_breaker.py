@@ -152,6 +152,7 @@ def test_refused_records_are_tried_again_as_retry_says() -> None:
     assert step.emitted() == [4]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("order", list(CallOrder))
 @pytest.mark.parametrize("policy", [Drop(), Fallback[Any](lambda value, error: value)])
 def test_thousands_of_records_are_refused_in_one_go(order: CallOrder, policy: Any) -> None:

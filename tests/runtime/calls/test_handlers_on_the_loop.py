@@ -172,6 +172,7 @@ async def test_processing_timers_ring_on_the_clock_of_the_job() -> None:
         await driver.end()
 
 
+@pytest.mark.slow
 def test_a_watermark_that_makes_very_many_timers_due_rings_each_once() -> None:
     class Many(af.AsyncKeyedProcess[int, int, int]):
         async def process(self, value: int, ctx: af.AsyncContext[int]) -> None:

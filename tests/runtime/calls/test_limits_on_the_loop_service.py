@@ -97,6 +97,7 @@ def test_calls_that_fail_fast_are_dead_letters_that_say_so() -> None:
     )
 
 
+@pytest.mark.slow
 @virtual_time
 async def test_thousands_that_fail_fast_leave_the_loop_to_others() -> None:
     flow, _, dead = calling(

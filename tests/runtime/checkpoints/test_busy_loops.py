@@ -10,6 +10,7 @@ import pytest
 import aflow as af
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_a_busy_job_does_not_starve_the_threads_that_store_its_checkpoints(
     tmp_path: Path,

@@ -334,6 +334,7 @@ def test_storage_that_is_slower_than_interval_and_timeout_delays_no_record_and_l
     assert host.with_outcome(af.checkpoints.Outcome.COMPLETED)[-1] >= 8
 
 
+@pytest.mark.slow
 def test_captures_do_not_accumulate_before_slow_storage(tmp_path: Path) -> None:
     storage = SlowStorage(tmp_path, lambda number: Delays(part=30 if number < 60 else 0))
     most, host = 0, Host()
