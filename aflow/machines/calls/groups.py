@@ -122,7 +122,8 @@ class Group(Call):
 
     def disband(self) -> list[Call]:
         """Return the records of a call that has ended. The group forgets them, since they refer to it."""
-        members, self.company = self.company, []
+        members: list[Call] = self.company
+        self.company = []
         return members
 
     def begin(self, members: list[Call]) -> None:

@@ -340,7 +340,8 @@ class CallSlots:
     def _end_call(self, slot: Slot) -> None:
         """Note that the call has ended. Raise ``CancelledError`` if the job ends, even if the call swallowed it."""
         if slot.call is not None:
-            slot.call.slot = slot.call = None
+            slot.call.slot = None
+            slot.call = None
         if self._closing:
             raise asyncio.CancelledError
 

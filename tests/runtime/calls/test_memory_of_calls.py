@@ -56,7 +56,7 @@ async def _call_many(record: Record) -> list[Record]:
 
 
 class _Handler(af.AsyncKeyedProcess[int, Record, Record]):
-    async def process(self, value: Record, ctx: af.AsyncContext[Record]) -> list[Record]:
+    async def process(self, value: Record, ctx: af.AsyncContext[int]) -> list[Record]:
         return [await _call(value)]
 
 
