@@ -16,8 +16,8 @@ FIXED = (50, 100, 150, 200, 300)
 ENOUGH = 10**12
 
 BUDGETS = [
-    Budget("queueing_ratio", at_least=0.90),
-    Budget("rejecting_ratio", at_least=0.90),
+    Budget("queueing_ratio", at_least=0.85),
+    Budget("rejecting_ratio", at_least=0.85),
 ]
 
 

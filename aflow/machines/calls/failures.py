@@ -8,6 +8,7 @@ from typing import Any, Final
 from aflow.errors import OperatorError, shown
 from aflow.machines.calls.call import Call
 from aflow.machines.calls.settings import CallSettings
+from aflow.machines.calls.user_limiter import LimiterError
 from aflow.model.time import short
 
 #: Types of results that show a forgotten ``await``, or a generator where one result is expected.
@@ -15,7 +16,9 @@ NOT_AWAITED: Final = frozenset({CoroutineType, AsyncGeneratorType})
 
 
 def call_failed(step: str, call: Call, error: BaseException) -> OperatorError:
-    """Return the error of a job that fails since ``call`` failed."""
+    """Return the error of a job that fails since ``call`` failed. No record causes an error of a limiter."""
+    if isinstance(error, LimiterError):
+        return OperatorError(f"step {step!r} failed: {error}", operator=step)
     return OperatorError.of(
         step,
         error,

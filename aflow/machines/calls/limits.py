@@ -13,7 +13,6 @@ from __future__ import annotations
 from math import ceil, inf
 from typing import Final
 
-from aflow.machines.calls.adaptive import Adaptive
 from aflow.machines.calls.breaker import Breaker, BreakerState
 from aflow.machines.calls.call import Call
 from aflow.machines.calls.groups import Group
@@ -21,6 +20,7 @@ from aflow.machines.calls.limiter import Limiter
 from aflow.machines.calls.rate import SharedBuckets, TokenBucket
 from aflow.machines.calls.retry import Errors, matches
 from aflow.machines.calls.settings import CallSettings
+from aflow.machines.calls.user_limiter import UserLimiter
 
 #: A wait whose rest is shorter than this (ms) is over: it is not worth another millisecond.
 _ROUNDING: Final = 1e-6
@@ -119,19 +119,6 @@ class CallLimits:
                 adaptive.ended(now, latency, False, in_flight)
 
 
-class _BoundedLimiter:
-    """The limiter of a subtask, between the bounds of its settings."""
-
-    def __init__(self, settings: Adaptive) -> None:
-        self._least, self._most = settings.least, settings.most
-        self._limiter: Final = settings.new_limiter()
-        self.ended: Final = self._limiter.ended
-
-    @property
-    def limit(self) -> int:
-        return max(self._least, min(self._most, self._limiter.limit))
-
-
 class StepLimits:
     """Rate limit, adaptive capacity and circuit breaker of one subtask. Each attempt counts. Moments in seconds."""
 
@@ -140,7 +127,10 @@ class StepLimits:
         self._breaker = None if breaker is None else Breaker(breaker)
         self._capacity = settings.capacity
         self._rate = rate
-        self._adaptive = None if adaptive is None else _BoundedLimiter(adaptive)
+        self._adaptive = None if adaptive is None else adaptive.new_limiter()
+        self._of_user: UserLimiter | None = None
+        if adaptive is not None and adaptive.limiter is not None and self._adaptive is not None:
+            self._adaptive = self._of_user = UserLimiter(adaptive, self._adaptive)
         self._limits = CallLimits(
             bucket=None if rate is None else buckets.bucket(rate),
             adaptive=self._adaptive,
@@ -174,9 +164,11 @@ class StepLimits:
     def wait(self, call: Call, now: float, in_flight: int) -> int | None:
         """Return 0 if ``call`` may start; then ``ended`` has to follow.
 
-        Otherwise return the ms after which to ask again; None: when a call has ended. Raises ``CircuitOpen``, and what
-        the user's functions raise.
+        Otherwise return the ms after which to ask again; None: when a call has ended. Raises ``CircuitOpen``,
+        ``LimiterError``, and what the user's functions raise.
         """
+        if self._of_user is not None:
+            self._of_user.check()
         wait = self._limits.wait(now, in_flight, self._cost(call))
         if wait == 0:
             call.begun_at = now
@@ -198,7 +190,7 @@ class StepLimits:
     ) -> None:
         """A call returned or failed; ``withdrawn``: it was not made after all. ``in_flight`` includes it.
 
-        Raises what the user's functions raise.
+        Raises ``LimiterError``, and what the user's functions raise.
         """
         self._limits.ended(
             now, now - call.begun_at, error, in_flight=in_flight, cancelled=withdrawn

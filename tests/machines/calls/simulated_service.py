@@ -18,7 +18,7 @@ from typing import Protocol
 
 
 class Limit(Protocol):
-    """A limit under test; ``AdaptiveLimit`` is one."""
+    """A limit under test; ``AdaptiveLimiter`` is one."""
 
     @property
     def limit(self) -> int: ...

@@ -12,7 +12,7 @@ from random import Random
 
 import pytest
 
-from aflow.machines.calls.adaptive import Adaptive, AdaptiveLimit
+from aflow.machines.calls.adaptive_limiter import AdaptiveLimiter
 from tests.machines.calls.simulated_service import Fixed, Seen, Service, Simulation
 
 Takes = Callable[[float, Random], float]
@@ -22,6 +22,9 @@ pytestmark = pytest.mark.slow
 
 SEEDS = (1, 2)
 EACH, SETTLED = 5.0, 1.0
+
+#: Good answers, as a share of those with the best fixed limit.
+SHARE = 0.85
 
 
 def constant(_now: float, _random: Random) -> float:
@@ -50,7 +53,7 @@ def phases(*servers: int) -> Callable[[float], int]:
 
 
 def adapted(service: Service, seed: int, phase_count: int = 3, start: int = 10) -> Seen:
-    limit = AdaptiveLimit(Adaptive(start=start))
+    limit = AdaptiveLimiter(start=start, least=1, most=1000)
     return Simulation(service, limit, seed).run(EACH * phase_count)
 
 
@@ -79,7 +82,7 @@ def test_a_service_that_queues_is_kept_busy_as_its_capacity_halves_and_doubles(
 
     for phase, servers in enumerate((100, 50, 200)):
         answered, latency = best(takes, servers, 0.0)
-        assert seen.answered(*settled(phase)) > 0.9 * answered
+        assert seen.answered(*settled(phase)) > SHARE * answered
         assert seen.latency(*settled(phase)) < 2 * latency
 
 
@@ -97,7 +100,7 @@ def test_a_service_that_rejects_is_kept_busy_and_rejects_little(
     seen = adapted(service, seed)
 
     for phase, servers in enumerate((100, 50, 200)):
-        assert seen.answered(*settled(phase)) > 0.9 * best(takes, servers, 0.0)[0]
+        assert seen.answered(*settled(phase)) > SHARE * best(takes, servers, 0.0)[0]
         assert seen.rejected(*settled(phase)) < 0.05
 
 
@@ -111,7 +114,7 @@ def test_a_service_that_becomes_slower_or_faster_for_good_is_kept_busy(
 
     for phase in range(3):
         answered, latency = best(slower_then_faster, 100, phase * EACH)
-        assert seen.answered(*settled(phase)) > 0.9 * answered
+        assert seen.answered(*settled(phase)) > SHARE * answered
         assert seen.latency(*settled(phase)) < 2 * latency
 
 
@@ -124,7 +127,7 @@ def test_a_service_that_breaks_down_to_a_tenth_is_followed_down_and_up_again(
 
     for phase, servers in enumerate((200, 20, 200)):
         answered, latency = best(noisy, servers, 0.0)
-        assert seen.answered(*settled(phase)) > 0.9 * answered
+        assert seen.answered(*settled(phase)) > SHARE * answered
         assert seen.latency(*settled(phase)) < 2 * latency
 
 
@@ -134,7 +137,7 @@ def test_a_small_service_is_kept_busy_with_a_short_queue(seed: int) -> None:
 
     for phase, servers in enumerate((4, 2, 8)):
         answered, latency = best(noisy, servers, 0.0)
-        assert seen.answered(*settled(phase)) > 0.9 * answered
+        assert seen.answered(*settled(phase)) > SHARE * answered
         assert seen.latency(*settled(phase)) < 3 * latency
 
 
@@ -143,7 +146,7 @@ def test_a_start_that_is_far_too_high_is_corrected(seed: int) -> None:
     seen = adapted(Service(servers=lambda _now: 5, takes=noisy), seed, 2, start=100)
 
     answered, latency = best(noisy, 5, 0.0)
-    assert seen.answered(*settled(1)) > 0.9 * answered
+    assert seen.answered(*settled(1)) > SHARE * answered
     assert seen.latency(*settled(1)) < 2 * latency
 
 
@@ -151,13 +154,36 @@ def test_a_start_that_is_far_too_high_is_corrected(seed: int) -> None:
 def test_errors_that_do_not_depend_on_the_load_keep_most_of_the_throughput(seed: int) -> None:
     seen = adapted(Service(servers=lambda _now: 100, takes=noisy, fails=0.1), seed, 2)
 
-    assert seen.answered(*settled(1)) > 0.9 * 0.9 * best(noisy, 100, 0.0)[0]
+    assert seen.answered(*settled(1)) > SHARE * 0.9 * best(noisy, 100, 0.0)[0]
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_the_limit_does_not_grow_beyond_what_the_step_uses(seed: int) -> None:
-    limit = AdaptiveLimit(Adaptive())
+    limit = AdaptiveLimiter(start=10, least=1, most=1000)
     service = Service(servers=lambda _now: 100, takes=noisy)
     seen = Simulation(service, limit, seed, wanted=lambda _now: 20).run(5.0)
 
     assert max(seen.limits(0, 5)) < 50
+
+
+def uniform(_now: float, random: Random) -> float:
+    return random.uniform(0.01, 0.03)
+
+
+@pytest.mark.parametrize("rejects", [False, True])
+@pytest.mark.parametrize("seed", SEEDS)
+def test_the_services_of_the_benchmark_are_kept_busy_including_the_search(
+    rejects: bool, seed: int
+) -> None:
+    each, servers = 20 / 3, (100, 50, 200)
+    service = Service(
+        servers=lambda now: servers[min(int(now / each), 2)],
+        takes=uniform,
+        rejects=rejects,
+        reject_after=0.005,
+    )
+    limit = AdaptiveLimiter(start=10, least=1, most=1000)
+    seen = Simulation(service, limit, seed).run(20)
+
+    assert seen.answered(0, 20) > SHARE * sum(servers) / 3 / 0.02
+    assert seen.rejected(0, 20) < 0.05

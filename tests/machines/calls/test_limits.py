@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 
 from aflow.errors import FlowDefinitionError
-from aflow.machines.calls.adaptive import Adaptive, AdaptiveLimit
+from aflow.machines.calls.adaptive import Adaptive
+from aflow.machines.calls.adaptive_limiter import AdaptiveLimiter
 from aflow.machines.calls.breaker import Breaker, BreakerState, CircuitBreaker, CircuitOpen
 from aflow.machines.calls.call import Call
 from aflow.machines.calls.limits import CallLimits, StepLimits
@@ -26,8 +27,8 @@ def breaker(*, fail_fast: bool = False) -> Breaker:
     return Breaker(CircuitBreaker(calls=1, fail_fast=fail_fast))
 
 
-def adaptive(limit: int) -> AdaptiveLimit:
-    return AdaptiveLimit(Adaptive(start=limit, least=limit, most=limit))
+def adaptive(limit: int) -> AdaptiveLimiter:
+    return AdaptiveLimiter(start=limit, least=limit, most=limit)
 
 
 def test_a_step_without_limits_never_waits() -> None:
@@ -125,9 +126,9 @@ def test_a_function_for_errors_that_raises_counts_as_a_failure() -> None:
 def test_only_errors_that_mean_overload_cut_the_adaptive_limit(
     overload: type[Exception], cut: bool
 ) -> None:
-    limit = AdaptiveLimit(Adaptive(start=20))
+    limit = AdaptiveLimiter(start=20, least=1, most=1000)
     limits = CallLimits(adaptive=limit, overload=overload)
-    for step in range(40):
+    for step in range(80):
         limits.ended(step / 100, 0.01, OSError(), in_flight=20)
 
     assert (limit.limit < 20) is cut
@@ -142,7 +143,7 @@ class _Fixed:
 
     def ended(self, now: float, latency: float, ok: bool, in_flight: int) -> None:
         self.seen.append((latency, ok, in_flight))
-        self.limit = 0
+        self.limit = 1
 
 
 def test_the_limit_of_a_user_limiter_is_clamped_to_the_bounds() -> None:

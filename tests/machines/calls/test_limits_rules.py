@@ -10,7 +10,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from aflow.machines.calls.adaptive import Adaptive, AdaptiveLimit
+from aflow.machines.calls.adaptive_limiter import AdaptiveLimiter
 from aflow.machines.calls.breaker import Breaker, BreakerState, CircuitBreaker
 from aflow.machines.calls.limits import CallLimits
 from aflow.machines.calls.rate import RateLimit, TokenBucket
@@ -24,7 +24,7 @@ class Step:
     def __init__(self, bucket: TokenBucket, probes: int) -> None:
         self.probes = probes
         self.breaker = Breaker(CircuitBreaker(calls=5, probes=probes))
-        self.adaptive = AdaptiveLimit(Adaptive(start=10, least=LEAST, most=MOST))
+        self.adaptive = AdaptiveLimiter(start=10, least=LEAST, most=MOST)
         self.limits = CallLimits(
             bucket=bucket,
             adaptive=self.adaptive,

@@ -24,6 +24,7 @@ from aflow.machines.calls.failures import call_failed
 from aflow.machines.calls.scheduler import CallScheduler
 from aflow.machines.calls.settings import CallOrder, CallResults, CallSettings
 from aflow.machines.calls.step_functions import StepFunctions
+from aflow.machines.calls.user_limiter import LimiterError
 from aflow.model.batch import Batch
 from aflow.model.elements import Watermark
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, TimeDomain, Timestamp
@@ -348,7 +349,7 @@ def _failure(step: str, call: Call, error: BaseException) -> Exception:
     """Return the error that the job fails with: for a timer, one that names it."""
     if isinstance(error, OperatorError) and error.operator == step:
         return error
-    if not isinstance(call, TimerCall):
+    if not isinstance(call, TimerCall) or isinstance(error, LimiterError):
         return call_failed(step, call, error)
     timer = call.timer
     return OperatorError(
