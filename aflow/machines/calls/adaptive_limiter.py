@@ -132,22 +132,6 @@ class AdaptiveLimiter:
     The settings are those of ``Adaptive``: ``1 <= least <= start <= most``.
     """
 
-    __slots__ = (
-        "_decrease",
-        "_decreases",
-        "_ended",
-        "_failed",
-        "_failures",
-        "_latencies",
-        "_latency",
-        "_least",
-        "_most",
-        "_peak",
-        "_since",
-        "_window",
-        "limit",
-    )
-
     def __init__(self, *, start: int, least: int, most: int) -> None:
         self.limit = start
         self._least, self._most = least, most

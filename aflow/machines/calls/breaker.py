@@ -1,20 +1,17 @@
 """The circuit breaker: no calls to a service while most of them fail.
 
-Theory. A *circuit breaker* (M. Nygard, Release It!, 2007) stands between the step and the service, and is in one of
-three states:
+Theory. A *circuit breaker* (M. Nygard, Release It!, 2007) is in one of three states:
 
-- *Closed*: calls are made. Their results are counted in a window of time; once there are enough of them and the share
-  of failures is too high, it opens. A share, not failures in a row: with many calls at once a few of a service that
-  is well may fail together, and one that is ill lets some through. (As resilience4j does it.)
+- *Closed*: calls are made. It opens if the share of failures in a sliding window is too high and there are enough calls
+  (as in resilience4j). A number of failures in a row would open it by chance while many calls are in flight.
 - *Open*: no call is made, for a pause.
-- *Half-open*: the pause is over. A few calls, the *probes*, are made. If as many have succeeded, it closes; if one
-  fails, it opens again, for twice as long, up to a bound. Closing makes the pause short again.
+- *Half-open*: after the pause a few calls, the *probes*, are made. It closes if all succeed. It opens again if one
+  fails, for twice as long, up to a bound. Closing resets the pause.
 
-A result counts for the state in which its call began. So calls that were under way when the circuit opened neither
-close it nor open it again, and those that were under way when it closed are no news about the service as it is now. A
-probe that is given up before it has a result makes room for another one.
+*Invariant*: a result counts only in the state in which its call started. A probe that is cancelled before it has a
+result makes room for another one.
 
-The window is two halves, the older of which is forgotten as a whole: counting is O(1), and what is looked at is
+The window consists of two halves, and the older one is dropped as a whole. So counting is O(1), and the counts cover
 between half of the window and all of it.
 """
 

@@ -1,17 +1,16 @@
 """The rate limit: a token bucket that bounds the calls, or their cost, in a time.
 
-Theory. A *token bucket* holds up to ``burst`` units and is refilled at a steady rate. A call takes what it costs, and
-waits while there is less. So within any time of length L at most ``burst + rate × L`` units are given.
+Theory. A *token bucket* holds up to ``burst`` units and is refilled at a constant rate. A call takes its cost, and
+waits while there is less. *Invariant*: within any time of length L at most ``burst + rate × L`` units are taken. (As a
+schedule of moments this is the generic cell rate algorithm of ATM, GCRA: ITU-T I.371.)
 
-- There is no timer and no rounding that adds up: the bucket knows since when it has not been full, and how much it
-  gave since then. What it holds follows from the two at any moment. (The same thing seen as a schedule of moments is
-  ATM's generic cell rate algorithm, GCRA: ITU-T I.371.)
-- *Takers* that share a bucket are served in the order of their first requests. A taker that must wait gets a position
-  in that order and the time of its next request; no later taker is served before it. A taker that does not ask at its
-  time, because it has no call or the loop is late, keeps its position for a quarter of a second.
-- A call that costs more than ``burst`` begins when the bucket is full, and takes all that it costs. The bucket is in
-  *debt* then, and the calls after it wait for that too: in the long run the rate holds. Such a call is the exception
-  to the bound above: what it costs takes the place of ``burst``.
+- *State*: the moment since which the bucket has not been full, and the units taken since then. The level at any moment
+  follows from both, so there is no timer, and rounding does not add up.
+- *Takers* that share a bucket are served in the order of their first requests. A taker that must wait gets a
+  position and the time of its next request; no later taker is served before it. If it does not ask at that time, since
+  it has no call or the loop is late, it keeps its position for a quarter of a second.
+- A call that costs more than ``burst`` takes a full bucket and leaves a *debt*, which the following calls wait for.
+  Then its cost replaces ``burst`` in the invariant.
 - A call that costs nothing does not wait.
 """
 
