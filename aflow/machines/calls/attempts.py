@@ -281,7 +281,7 @@ class Attempts:
     def _fail_fast(self, call: Call, error: CircuitOpen) -> None:
         """The circuit breaker refused ``call``."""
         if not self.are_counted or self._start_attempt(call):
-            self._failed(call, error)
+            self.failed(call, error)
 
     def _expire_waiting(self, since: dict[Call, Timestamp]) -> bool:
         """Start the time of calls that wait for their first attempt; True if it was over for some of them.
@@ -414,13 +414,13 @@ class Attempts:
         try:
             results = results_of(call.value, result)
         except self._functions.raised as exc:
-            self._failed(call, exc)
+            self.failed(call, exc)
             return
         for member, given in zip(call.disband(), results, strict=True):
             if member.done:
                 continue
             if isinstance(given, BaseException):
-                self._failed(member, given)
+                self.failed(member, given)
             else:
                 self._on_result(member, given)
 
@@ -428,7 +428,7 @@ class Attempts:
         """The call failed. Ignored if the record's time is over."""
         if not call.done:
             self._end(call, error)
-            self._failed(call, error)
+            self.failed(call, error)
 
     def _end(self, call: Call, error: BaseException | None) -> None:
         """The call is not running any more."""
@@ -451,7 +451,7 @@ class Attempts:
             try:
                 result = self._functions.convert(result)
             except self._functions.raised as exc:
-                self._failed(call, exc)
+                self.failed(call, exc)
                 return
         if self._retries_results and self._retry(call, None, result):
             return
@@ -460,12 +460,12 @@ class Attempts:
         else:
             self._owner.on_result(call, result)
 
-    def _failed(self, call: Call, error: BaseException) -> None:
+    def failed(self, call: Call, error: BaseException) -> None:
         """An attempt failed: retry it, or report that it was the last one."""
         if isinstance(call, Group):
             for member in call.disband():
                 if not member.done:
-                    self._failed(member, error)
+                    self.failed(member, error)
         elif self._functions.is_fatal(error):
             self.fail(call, error)
         elif not self._retry(call, error):

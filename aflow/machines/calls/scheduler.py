@@ -49,7 +49,9 @@ class CallScheduler:
         *,
         limits: StepLimits | None = None,
         functions: StepFunctions | None = None,
+        has_handlers: bool = False,
     ) -> None:
+        """``has_handlers``: calls are handlers with state, and the operator keeps their effects."""
         self.queue = queue
         self.instructions: Final = Instructions()
         #: Settled calls in the queue without a result.
@@ -76,7 +78,11 @@ class CallScheduler:
         #: True if events need the time.
         self.is_timed: Final = self.attempts.is_timed
         #: True if calls depend on nothing but the capacity, their order and their keys.
-        self.is_plain: Final = not self.is_timed and self._functions.convert is None
+        self.is_plain: Final = (
+            not self.is_timed
+            and not has_handlers
+            and (self._functions.convert is None or self._turns is None)
+        )
         #: In a plain scheduler: records that arrived, and attempts that ended and are not in ``_completed``.
         self._arrived = self._ended = 0
         self.take: Final = self._take_counted if self.is_plain else self.attempts.take
@@ -204,11 +210,24 @@ class CallScheduler:
         completed = self._completed.copy()
         self._completed.clear()
         self._ended += len(completed)
+        if self._functions.convert is not None:
+            self._settle_converted(self._functions.convert, completed)
+            return
         if not NOT_AWAITED.isdisjoint(map(type, [call.result for call in completed])):
             for call in completed:
                 if type(call.result) in NOT_AWAITED:
                     self.fail(call, not_awaited(call.result))
         self.queue.settle_all(completed)
+
+    def _settle_converted(self, convert: Callable[[Any], Any], completed: Iterable[Call]) -> None:
+        for call in completed:
+            result, call.result = call.result, NO_RESULT
+            try:
+                call.result = convert(result)
+            except self._functions.raised as exc:
+                self.attempts.failed(call, exc)
+            else:
+                self.queue.settle(call)
 
     def returned(self, call: Call, result: Any) -> None:
         """The call returned. Ignored if the record's time is over."""

@@ -101,6 +101,7 @@ class AsyncOperator(Operator):
             self._new_queue(),
             limits=StepLimits(settings, context.buckets) if limited else None,
             functions=functions,
+            has_handlers=self._handlers is not None,
         )
         if self._handlers is not None:
             self._handlers.open(context, self.scheduler, self._stored)
