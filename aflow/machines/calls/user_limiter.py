@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from aflow.errors import shown
+from aflow.errors import described, shown
 from aflow.machines.calls.adaptive import Adaptive
 from aflow.machines.calls.limiter import Limiter
 
@@ -29,7 +29,7 @@ class UserLimiter:
         try:
             limit: object = self._limiter.limit
         except Exception as exc:  # user code
-            self._fail(f".limit raised {type(exc).__name__}: {exc}", exc)
+            self._fail(f".limit raised {described(exc)}", exc)
         else:
             if type(limit) is int and limit >= 1:
                 self._limit = max(self._least, min(self._most, limit))
@@ -50,7 +50,7 @@ class UserLimiter:
         try:
             self._limiter.ended(now, latency, ok, in_flight)
         except Exception as exc:  # user code
-            self._fail(f".ended() raised {type(exc).__name__}: {exc}", exc)
+            self._fail(f".ended() raised {described(exc)}", exc)
         self.check()
 
     def _fail(self, what: str, cause: Exception | None = None) -> None:
