@@ -320,8 +320,8 @@ class KeyTurns:
     """One running call for each key, in order of arrival."""
 
     def __init__(self) -> None:
-        #: By key with a running call: the calls that wait, in order; None for none.
-        self._waiting: dict[Hashable, deque[Call] | None] = {}
+        #: By key with a running call: the calls that wait, in order. Often it is none or one, which take no deque.
+        self._waiting: dict[Hashable, deque[Call] | Call | None] = {}
         #: The number of calls that wait for their turn.
         self.blocked = 0
 
@@ -337,16 +337,26 @@ class KeyTurns:
                 continue
             following = waiting[key]
             if following is None:
-                following = waiting[key] = deque()
-            following.append(call)
+                waiting[key] = call
+            elif isinstance(following, deque):
+                following.append(call)
+            else:
+                waiting[key] = deque((following, call))
             self.blocked += 1
         return admitted
 
     def release(self, key: Hashable) -> Call | None:
         """End the running call of ``key``, and return the next one; None if there is none."""
+        # Hot path.
         following = self._waiting[key]
-        if not following:
+        if following is None:
             del self._waiting[key]
             return None
         self.blocked -= 1
-        return following.popleft()
+        if not isinstance(following, deque):
+            self._waiting[key] = None
+            return following
+        call = following.popleft()
+        if not following:
+            self._waiting[key] = None
+        return call

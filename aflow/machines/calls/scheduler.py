@@ -69,7 +69,9 @@ class CallScheduler:
         #: Calls that returned in a plain scheduler, with their results, and were not settled.
         self._completed: Final[list[Call]] = []
         self._complete: Final[Callable[[Call], None]] = (
-            self._completed.append if self._turns is None else self._complete_by_key
+            self._completed.append
+            if self._turns is None
+            else _completer(self._turns, self._completed, self.attempts.first)
         )
         #: True while the input is idle, and after its end.
         self._is_quiet = False
@@ -196,12 +198,6 @@ class CallScheduler:
     def _take_counted(self) -> Call | None:
         self._recount()
         return self.attempts.take()
-
-    def _complete_by_key(self, call: Call) -> None:
-        # Hot path.
-        self._completed.append(call)
-        if self._turns is not None and (following := self._turns.release(call.key)) is not None:
-            self.attempts.first.append(following)
 
     def settle_completed(self) -> None:
         """Settle the calls that were completed in a plain scheduler, in order."""
@@ -384,6 +380,22 @@ class CallScheduler:
             following = self._turns.release(call.key)
             if following is not None:
                 self.make_ready((following,))
+
+
+def _completer(
+    turns: KeyTurns, completed: list[Call], ready: deque[Call]
+) -> Callable[[Call], None]:
+    """Return the function that completes a call by key, and makes the next call of its key ready."""
+    release = turns.release
+
+    def complete(call: Call) -> None:
+        # Hot path.
+        completed.append(call)
+        following = release(call.key)
+        if following is not None:
+            ready.append(following)
+
+    return complete
 
 
 def _share(settings: CallSettings) -> int:
