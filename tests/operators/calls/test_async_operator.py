@@ -194,6 +194,18 @@ def test_calls_under_way_are_never_more_than_the_capacity() -> None:
     assert step.asked == ["a", "c"]
 
 
+@pytest.mark.parametrize("order", [CallOrder.ORDERED, CallOrder.UNORDERED])
+def test_a_failed_call_frees_its_place(order: CallOrder) -> None:
+    step = CallHarness(capacity=2, order=order, on_error=Drop())
+    step.push("a", "b", "c", "d")
+
+    step.raises("a", ValueError()).returns("b", 2).raises("c", ValueError())
+
+    assert step.step.counted().in_flight == 1
+    assert step.step.counted().calls == 4
+    assert step.push("e", "f").asked == ["d", "e"]
+
+
 def test_a_step_is_full_with_twice_its_capacity_of_records_and_fences() -> None:
     step = CallHarness(capacity=2)
     step.push("a", "b")

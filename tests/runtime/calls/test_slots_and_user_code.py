@@ -160,6 +160,28 @@ def test_a_call_that_has_cancelled_its_task_and_returns_does_no_harm_to_the_next
     assert sink.values == [0, -1, 2, 3]
 
 
+@virtual_time
+async def test_a_cancelled_job_makes_no_other_call_though_one_takes_back_the_cancellation() -> None:
+    called: list[int] = []
+
+    async def stubborn(number: int) -> int:
+        called.append(number)
+        try:
+            await asyncio.sleep(1)
+        except asyncio.CancelledError:
+            task = asyncio.current_task()
+            assert task is not None
+            task.uncancel()
+        return number
+
+    flow, _ = calling(stubborn, range(10))
+    async with flow.start() as job:
+        await asyncio.sleep(0.5)
+        await job.cancel()
+
+    assert called == [0]
+
+
 # --------------------------------------------------------------------------- structured concurrency inside
 
 
