@@ -96,6 +96,8 @@ class OperatorContext:
     """A clock that never goes back (s), for durations."""
     random: Callable[[], float] = lambda: 0.5
     """Returns random numbers from 0 to 1."""
+    warn: Callable[[str], None] = lambda text: None
+    """Logs a warning for the user."""
 
 
 @dataclass(frozen=True, slots=True)

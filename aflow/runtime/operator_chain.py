@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Final, Protocol
 
 from aflow.connect import Writer
 from aflow.errors import AflowError, InternalError, OperatorError, described
@@ -34,6 +35,8 @@ from aflow.runtime.options import Options
 from aflow.runtime.outputs import OutputLink, StepOutput
 from aflow.runtime.task_environment import TaskEnvironment
 from aflow.runtime.timer_service import LoopTimer
+
+_log: Final = logging.getLogger("aflow.job")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -209,6 +212,7 @@ class ChainBuilder:
             buckets=self._buckets,
             steady=self._options.clock.steady,
             random=self._options.random,
+            warn=_log.warning,
         )
 
 

@@ -97,7 +97,7 @@ def service() -> af.Resource[Service]:
 
 
 def policies() -> dict[str, Any]:
-    """All options of a call but ``ordered``, ``cache``, ``of`` and ``codec``, with all of theirs."""
+    """All options of a call but ``ordered``, ``cache`` and those of storing, with all of theirs."""
     return {
         "capacity": af.calls.Adaptive(start=3, least=2, most=7, on=Unavailable, limiter=FourCalls),
         "timeout": millis(60_000),
@@ -142,14 +142,22 @@ def stored(*, pickled: bool) -> dict[str, Any]:
     return {"codec": af.Pickled[Item]()} if pickled else {"of": Item}
 
 
+def stored_results(*, pickled: bool, of: object) -> dict[str, Any]:
+    """``of`` is the type of results; None if there is nothing to declare."""
+    if of is None:
+        return {"store_results": pickled}
+    return {"result_codec": af.Pickled[Any]()} if pickled else {"result_of": of}
+
+
 def calls(*, by_key: bool, pickled: bool) -> dict[str, Callable[[Items, str], Items]]:
     """A step for each method that calls, with all of its options."""
 
-    def options() -> dict[str, Any]:
+    def options(of: object) -> dict[str, Any]:
         ordered = {} if by_key else {"ordered": pickled}
         return {
             **policies(),
             **stored(pickled=pickled),
+            **stored_results(pickled=pickled, of=of),
             **ordered,
             "cache": cache(),
             "using": service(),
@@ -160,16 +168,16 @@ def calls(*, by_key: bool, pickled: bool) -> dict[str, Callable[[Items, str], It
 
     return {
         "map_async": lambda items, name: before(items).map_async(
-            number, into=with_number, name=name, **options()
+            number, into=with_number, name=name, **options(int)
         ),
         "flat_map_async": lambda items, name: before(items).flat_map_async(
-            twice, name=name, **options()
+            twice, name=name, **options(Item)
         ),
         "filter_async": lambda items, name: before(items).filter_async(
-            is_odd, name=name, **options()
+            is_odd, name=name, **options(None)
         ),
         "map_batch_async": lambda items, name: before(items).map_batch_async(
-            numbers, size=3, delay=millis(1), into=with_number, name=name, **options()
+            numbers, size=3, delay=millis(1), into=with_number, name=name, **options(int)
         ),
     }
 

@@ -70,6 +70,11 @@ class Call(msgspec.Struct, eq=False, gc=False):
     is_timer: ClassVar[bool] = False
     """True for the handler of a timer: there is no record, so users' functions of records are not called."""
 
+    @property
+    def has_outcome(self) -> bool:
+        """True once it has a result or was given up."""
+        return self.result is not NO_RESULT or self.error is not None
+
     def __repr__(self) -> str:
         return (
             f"Call({self.value!r}, timestamp={self.timestamp}, key={self.key!r}, done={self.done})"

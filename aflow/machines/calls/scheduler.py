@@ -167,6 +167,21 @@ class CallScheduler:
         self.queue.put(calls)
         self.make_ready(calls if self._turns is None else self._turns.admit(calls))
 
+    def restore(self, calls: Sequence[Call]) -> None:
+        """Records of a snapshot, in the order of the stream. Those with an outcome are settled with it."""
+        self.queue.put(calls)
+        to_make: list[Call] = []
+        for call in calls:
+            if not call.has_outcome:
+                to_make.append(call)
+                continue
+            if call.result is NO_RESULT:
+                self.without_results += 1
+            self.queue.settle(call)
+        self._arrived += len(to_make)
+        self.register(to_make)
+        self.make_ready(to_make if self._turns is None else self._turns.admit(to_make))
+
     def register(self, calls: Iterable[Call]) -> None:
         """Records arrived that the caller puts into the queue and makes ready itself."""
         self.attempts.register(calls)

@@ -74,6 +74,12 @@ class CallSettings:
     """The codec of the values of records in flight."""
     typed: bool = False
     """True if ``codec`` is for values of one type, so that each is encoded by itself."""
+    stores_results: bool = True
+    """True if checkpoints contain results that were not emitted, so that their calls are not made again."""
+    result_codec: Codec[Any] = RECORDS
+    """The codec of results that were not emitted."""
+    results_typed: bool = False
+    """True if ``result_codec`` is for results of one type, so that each of many is encoded by itself."""
     uses_resource: bool = False
 
     @property

@@ -5,14 +5,14 @@ record gets. The runtime has *slots*, coroutines that make one call at a time: a
 it (``invoke``), and reports its end (``returned``, ``raised``). Results are emitted by a mail, in the task's own
 coroutine, many at once. So a call costs no task, no timer of its own and no mail.
 
-State are the inputs of all calls whose results were not emitted. A checkpoint neither waits for calls nor loses them: a
-restored step calls for those records again, before all others, and each result is emitted once. The external effects of
-a call may happen twice.
+State are the inputs of all calls whose results were not emitted, and those results that are there. A checkpoint neither
+waits for calls nor loses them: a restored step emits the stored results, and calls for the other records again, before
+all new ones. Each result is emitted once. The external effects of a call that was under way may happen twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -36,6 +36,7 @@ from aflow.operators.calls.functions import step_functions
 from aflow.operators.calls.handlers.keyed_handlers import KeyedHandlers
 from aflow.operators.calls.stored import StoredCalls
 from aflow.operators.calls.stored_fences import CapturedCalls, StoredFences, restored_queue
+from aflow.operators.calls.stored_results import ResultStore
 from aflow.operators.first_call import FirstCall
 from aflow.state.snapshot import Captured, OperatorSnapshot
 
@@ -93,6 +94,7 @@ class AsyncOperator(Operator):
         settings = self.settings
         limited = settings.adaptive or settings.rate or settings.breaker
         self._stored = StoredCalls(context.name, settings.codec, settings.typed, self._is_keyed)
+        self._results = ResultStore(context.name, settings, context.warn)
         functions = step_functions(settings, context)
         if self._handlers is not None:
             functions = self._handlers.functions(functions)
@@ -190,13 +192,16 @@ class AsyncOperator(Operator):
 
     def _put(self, calls: Sequence[Call]) -> None:
         self._set_time()
-        if self.settings.cache is not None:
-            for call in calls:
-                call.cache_key = self._key_for_cache(call)
+        self._set_cache_keys(calls)
         if self._handlers is None:
             self.scheduler.put(calls)
         else:
             self._handlers.put(calls)
+
+    def _set_cache_keys(self, calls: Iterable[Call]) -> None:
+        if self.settings.cache is not None:
+            for call in calls:
+                call.cache_key = self._key_for_cache(call)
 
     def _key_for_cache(self, call: Call) -> object:
         try:
@@ -450,30 +455,35 @@ class AsyncOperator(Operator):
     # --------------------------------------------------------------------------------------- snapshots
 
     def capture(self, *, changes: bool) -> Captured:
-        """Return the records whose results were not emitted, and the watermarks between them.
+        """Return the records whose results were not emitted, those results, and the watermarks between the records.
 
         They are few, so all of them are captured each time.
         """
         if self._handlers is not None:
             return self._handlers.capture(self._received, self.watermark, changes=changes)
-        queue = self.scheduler.queue
+        queue, subtask = self.scheduler.queue, self.context.subtask
+        calls = queue.calls
         fences = StoredFences.of(
             queue.fences, self.context, received=self._received, idle=self._idle
         )
-        return CapturedCalls(self._stored, self.context.subtask, queue.calls, fences)
+        results = self._results.capture(subtask, calls)
+        return CapturedCalls(self._stored, subtask, calls, fences, results)
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
-        """Call for the restored records before all others. Their watermarks follow them again."""
+        """Call for the restored records without results before all others. Their watermarks follow them again."""
         if self._handlers is not None:
             self._received = self._handlers.restore(snapshot, self._received)
             self._act()
             return
-        for one in restored_queue(snapshot, self._stored, self.context):
+        results = self._results.restored(snapshot)
+        for one in restored_queue(snapshot, self._stored, results, self.context):
             if isinstance(one, Watermark):
                 self._received = one.timestamp
                 self.scheduler.queue.put_fence(one)  # emitted from ``on_start`` on
             else:
-                self._put(calls_of(one, one.keys))
+                self._set_time()
+                self._set_cache_keys(call for call in one if not call.has_outcome)
+                self.scheduler.restore(one)
         self._act()
 
 

@@ -109,16 +109,20 @@ class StoredCalls:
 
 def owned(subtask: int, batch: Batch[Any], context: OperatorContext) -> Iterator[Batch[Any]]:
     """Yield the records of ``batch``, of a former ``subtask``, that belong to the subtask of ``context``."""
-    keys = batch.keys
-    if keys is None:
-        if subtask % context.parallelism == context.subtask:
-            yield batch
-        return
-    mine = [
+    mine = owned_places(subtask, batch, context)
+    if len(mine) == len(batch):
+        yield batch
+    elif mine and (keys := batch.keys) is not None:
+        picked = batch.pick(list(mine))
+        yield Batch(picked.values, picked.timestamps, [keys[index] for index in mine])
+
+
+def owned_places(subtask: int, batch: Batch[Any], context: OperatorContext) -> Sequence[int]:
+    """Return the places in ``batch``, of a former ``subtask``, of the records of the subtask of ``context``."""
+    if batch.keys is None:
+        return range(len(batch) if subtask % context.parallelism == context.subtask else 0)
+    return [
         index
-        for index, key in enumerate(keys)
+        for index, key in enumerate(batch.keys)
         if key_group(key, context.key_group_count) in context.key_groups
     ]
-    if mine:
-        picked = batch.pick(mine)
-        yield Batch(picked.values, picked.timestamps, [keys[index] for index in mine])

@@ -21,14 +21,14 @@ from dataclasses import dataclass
 from typing import Any, Final, cast
 
 from aflow.errors import RestoreError
-from aflow.machines.calls.call import Call
+from aflow.machines.calls.call import Call, calls_of
 from aflow.machines.calls.queues import Fence
-from aflow.model.batch import Batch
 from aflow.model.codecs import PLAIN, CodecError
 from aflow.model.elements import Watermark
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Timestamp
 from aflow.operators.base import OperatorContext
-from aflow.operators.calls.stored import CALLS, StoredCalls, owned
+from aflow.operators.calls.stored import CALLS, StoredCalls, owned_places
+from aflow.operators.calls.stored_results import RESULTS, RestoredResults, StoredResults
 from aflow.state.snapshot import OperatorSnapshot
 
 #: The name of the watermarks in the operator state of a snapshot.
@@ -87,6 +87,7 @@ class CapturedCalls:
     subtask: int
     calls: Sequence[Call]
     fences: StoredFences | None
+    results: StoredResults | None
 
     def encoded(self) -> OperatorSnapshot:
         operator: dict[str, tuple[bytes, ...]] = {}
@@ -94,43 +95,72 @@ class CapturedCalls:
             operator[CALLS] = parts
         if self.fences is not None:
             operator[FENCES] = (self.fences.encoded(),)
+        if self.results is not None:
+            operator[RESULTS] = (self.results.encoded(),)
         return OperatorSnapshot(operator=operator)
 
 
 def restored_queue(
-    snapshot: OperatorSnapshot, stored: StoredCalls, context: OperatorContext
-) -> Iterator[Batch[Any] | Watermark]:
-    """Yield the records and watermarks that belong to the subtask of ``context``, in order. Raises ``RestoreError``."""
+    snapshot: OperatorSnapshot,
+    stored: StoredCalls,
+    results: RestoredResults,
+    context: OperatorContext,
+) -> Iterator[list[Call] | Watermark]:
+    """Yield the calls and watermarks that belong to the subtask of ``context``, in order. Raises ``RestoreError``.
+
+    Calls whose results were stored have them.
+    """
     parts = _read(snapshot, stored.step)
     own = parts.get(context.subtask)
     if own is None or own.parallelism != context.parallelism:
-        yield from stored.restored(snapshot, context)
+        for _, _, calls in _owned_calls(snapshot, stored, results, context):
+            yield [call for _, call in calls]
         if (common := _common(parts)) is not None:
             yield Watermark(common)
         return
     waiting = deque(own.waiting)
-    preceding = 0
-    for subtask, batch in stored.stored_batches(snapshot):
+    for subtask, stop, calls in _owned_calls(snapshot, stored, results, context):
         if subtask != context.subtask:
-            yield from owned(subtask, batch, context)
+            yield [call for _, call in calls]
             continue
-        start = 0
-        while waiting and waiting[0][0] < preceding + len(batch):
-            place, timestamp = waiting.popleft()
-            yield from _between(batch, start, place - preceding, own, context)
+        left = deque(calls)
+        while waiting and waiting[0][0] < stop:
+            before, timestamp = waiting.popleft()
+            yield from _before(left, before)
             yield Watermark(timestamp)
-            start = place - preceding
-        yield from _between(batch, start, len(batch), own, context)
-        preceding += len(batch)
+        yield from _before(left, stop)
     for _, timestamp in waiting:
         yield Watermark(timestamp)
 
 
-def _between(
-    batch: Batch[Any], start: int, stop: int, own: StoredFences, context: OperatorContext
-) -> Iterator[Batch[Any]]:
-    if start < stop:
-        yield from owned(own.subtask, batch.slice(start, stop), context)
+def _owned_calls(
+    snapshot: OperatorSnapshot,
+    stored: StoredCalls,
+    results: RestoredResults,
+    context: OperatorContext,
+) -> Iterator[tuple[int, int, list[tuple[int, Call]]]]:
+    """Yield for each stored batch the former subtask, the number of its records so far, and the own calls.
+
+    Each call has its place among the records of the former subtask.
+    """
+    preceding: dict[int, int] = {}
+    for subtask, batch in stored.stored_batches(snapshot):
+        start = preceding.get(subtask, 0)
+        stop = preceding[subtask] = start + len(batch)
+        calls = calls_of(batch, batch.keys)
+        own = [(start + at, calls[at]) for at in owned_places(subtask, batch, context)]
+        for place, call in own:
+            results.give(subtask, place, call)
+        yield subtask, stop, own
+
+
+def _before(calls: deque[tuple[int, Call]], place: int) -> Iterator[list[Call]]:
+    """Remove and yield the calls before ``place``, if there are some."""
+    some: list[Call] = []
+    while calls and calls[0][0] < place:
+        some.append(calls.popleft()[1])
+    if some:
+        yield some
 
 
 def _read(snapshot: OperatorSnapshot, step: str) -> dict[int, StoredFences]:

@@ -72,10 +72,21 @@ class CallOptions(TypedDict, Generic[T], total=False):
     plain Python values nor dataclasses, named tuples, Structs or enums."""
     codec: Codec[T]
     """In place of ``of``: how they are stored, for instance ``Pickled[Model]()``."""
+    store_results: bool
+    """True, the default: checkpoints contain the results of completed calls that were not emitted, and a restore does
+    not make these calls again. False: it does."""
+    result_of: type[object]
+    """The type by which checkpoints store these results (of ``flat_map_async``: each of its values); needed only where
+    ``of`` is for records. A result that cannot be stored is warned of, and its call is made again after a restore."""
+    result_codec: Codec[Any]
+    """In place of ``result_of``: how they are stored."""
 
 
 #: The known names, for messages.
 _NAMES = tuple(get_type_hints(CallOptions))
+
+#: Options of stored results.
+_RESULT_OPTIONS = ("store_results", "result_of", "result_codec")
 
 
 def call_settings(
@@ -115,6 +126,7 @@ def call_settings(
     on_error = options.get("on_error", Fail())
     check_on_error(on_error)
     codec, typed = _codec(method, options)
+    result_codec, results_typed = _result_codec(method, options, results)
     capacity, adaptive = _capacity(method, options.get("capacity", DEFAULT_CAPACITY))
     settings = CallSettings(
         call=collecting(fn) if results is CallResults.MANY else fn,
@@ -134,6 +146,9 @@ def call_settings(
         on_error=on_error,
         codec=codec,
         typed=typed,
+        stores_results=options.get("store_results", True),
+        result_codec=result_codec,
+        results_typed=results_typed,
         uses_resource=using is not None,
     )
     check_plain(method, settings)
@@ -147,7 +162,38 @@ def handler_settings(process: Callable[..., Any], options: CallOptions[Any]) -> 
             "process_async(cache=…): what a handler gives depends on the state of its key, so no other record can have "
             "it; keep what was asked for in the state"
         )
+    for name in _RESULT_OPTIONS:
+        if name in options:
+            raise FlowDefinitionError(
+                f"process_async({name}=…): a handler takes effect as a whole, state and timers included, so its "
+                f"results are not stored without it; leave {name} out"
+            )
     return call_settings("process_async", process, options, CallResults.MANY, keyed=True)
+
+
+def _result_codec(
+    method: str, options: CallOptions[Any], results: CallResults
+) -> tuple[Codec[Any], bool]:
+    """Return the codec of stored results, and whether it is for one type. Raises ``FlowDefinitionError``."""
+    stores: object = options.get("store_results", True)
+    if type(stores) is not bool:
+        raise FlowDefinitionError(
+            f"{method}(store_results=…) takes True or False, not {shown(stores)}"
+        )
+    of, codec = options.get("result_of"), options.get("result_codec")
+    if of is None and codec is None:
+        return RECORDS, False
+    name = "result_of" if codec is None else "result_codec"
+    if not stores:
+        raise FlowDefinitionError(f"{method}({name}=…) has no effect with store_results=False")
+    if results is CallResults.KEEP:
+        raise FlowDefinitionError(
+            f"{method}({name}=…): what is stored of a result is whether the record is kept; leave {name} out"
+        )
+    try:
+        return state_codec(of, codec), True
+    except FlowDefinitionError as exc:
+        raise FlowDefinitionError(f"{method}(), for its results: {exc}") from exc
 
 
 def group_size(method: str, size: object, delay: timedelta) -> GroupSize:

@@ -410,16 +410,16 @@ def test_records_that_fill_the_step_are_called_for_again_in_order_and_before_all
     assert step.values == ["a", "b", "c", "d", "e"]
 
 
-def test_a_result_that_waited_for_others_is_asked_for_again() -> None:
+def test_a_result_that_waited_for_others_is_restored() -> None:
     step = CallHarness()
     step.push("a", "b")
-    step.returns("b", "lost")
+    step.returns("b", 2)
 
     step.restart()
     step.returns("a", 1)
-    step.returns("b", 2)
 
     assert step.values == [1, 2]
+    assert step.made == ["a", "b", "a"]
 
 
 def test_what_has_left_is_not_called_for_again(step: CallHarness) -> None:

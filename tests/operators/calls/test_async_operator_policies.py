@@ -113,13 +113,18 @@ def test_a_dead_letter_of_a_record_without_a_timestamp_has_none() -> None:
     assert step.side(FAILED) == [At(FailedCall("a", "ValueError", "no", 1), None)]
 
 
-def test_a_dead_letter_that_was_not_emitted_is_called_for_again_after_a_restart() -> None:
+def test_a_dead_letter_that_was_not_emitted_is_restored() -> None:
     step = failing(DeadLetter(FAILED))
 
     step.restart()
 
-    assert step.asked == ["a", "b", "c"]
+    assert step.asked == ["a"]
     assert step.side(FAILED) == []
+
+    step.returns("a", "A")
+
+    assert step.side(FAILED) == [At(FailedCall("b", "ConnectionError", "gone", 1), 2)]
+    assert step.output == [At("A", 1), At("C", 3), Watermark(3)]
 
 
 def test_a_fallback_takes_the_place_of_the_result() -> None:

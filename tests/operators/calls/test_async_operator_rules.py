@@ -109,15 +109,18 @@ class StepRules(RuleBasedStateMachine):
         self.last_of_key: dict[int, int] = {}
         #: Values whose calls have failed at least once.
         self.failed: set[int] = set()
+        #: Values whose calls returned: they are not called for again, whatever is restarted.
+        self.answered: set[int] = set()
+        #: The options on which it depends what a snapshot has to contain.
+        self.stored_with: dict[str, Any] = {"results": results, "on_error": on_error[policy]}
         self.step = CallHarness(
             key=key_of if order is CallOrder.BY_KEY else None,
             mode=mode,
             order=order,
-            results=results,
             capacity=capacity,
             timeout=timeout,
             retry=retry,
-            on_error=on_error[policy],
+            **self.stored_with,
         )
         self.step.on_replaced = self.restarted
 
@@ -166,11 +169,13 @@ class StepRules(RuleBasedStateMachine):
 
     @rule()
     def restart(self) -> None:
-        stored = stored_values(self.step)
+        stored = self.values_to_call()
+        settled = [call.value for call in self.step.step.scheduler.queue.calls if call.has_outcome]
         self.step.restart()
 
         first = stored if self.order is not CallOrder.BY_KEY else first_of_keys(stored)
         assert stored == sorted(stored)
+        assert not set(settled).intersection(self.step.asked), "a settled call was made again"
         assert self.step.asked == first[: self.capacity]
         self.look()
 
@@ -182,8 +187,7 @@ class StepRules(RuleBasedStateMachine):
             steps += 1
             assert steps < 500, "the step never comes to an end"
             if self.step.under_way:
-                # The oldest one: where each step is a restart, only what leaves at once is not lost.
-                self.give_result(self.oldest())
+                self.give_result(max(self.step.asked))
             else:
                 self.step.advance_processing_time(timedelta(milliseconds=1))
                 self.look()
@@ -196,12 +200,17 @@ class StepRules(RuleBasedStateMachine):
         return self.index
 
     def give_result(self, value: int) -> None:
+        self.answered.add(value)
         self.step.returns(value, result_of(value, self.results))
         self.look()
 
-    def oldest(self) -> int:
-        oldest: int = min(self.step.asked)
-        return oldest
+    def values_to_call(self) -> list[int]:
+        """The records in a snapshot without results, as a step with room for all of them calls for them."""
+        snapshot = self.step.snapshot()
+        assert snapshot is not None
+        reader = CallHarness(order=CallOrder.UNORDERED, capacity=1000, **self.stored_with)
+        reader.restore(snapshot)
+        return reader.asked
 
     # ----------------------------------------------------------------------------------- what must hold
 
@@ -271,6 +280,11 @@ class StepRules(RuleBasedStateMachine):
             assert self.step.step.running == len(self.step.under_way)
 
     @invariant()
+    def no_call_that_returned_is_made_again(self) -> None:
+        if hasattr(self, "step"):
+            assert self.answered.isdisjoint(self.step.asked)
+
+    @invariant()
     def keys_have_one_call_each(self) -> None:
         if hasattr(self, "step") and self.order is CallOrder.BY_KEY:
             keys = [key_of(value) for value in self.step.asked]
@@ -287,15 +301,6 @@ def leaves_for(value: int, results: CallResults) -> tuple[list[Any], list[Any]]:
             return result, [("instead", value)]
         case CallResults.KEEP:
             return [value] if result else [], [value]
-
-
-def stored_values(step: CallHarness) -> list[int]:
-    """The records in a snapshot, as a step with room for all of them calls for them."""
-    snapshot = step.snapshot()
-    assert snapshot is not None
-    reader = CallHarness(order=CallOrder.UNORDERED, capacity=1000)
-    reader.restore(snapshot)
-    return reader.asked
 
 
 def first_of_keys(values: list[int]) -> list[int]:

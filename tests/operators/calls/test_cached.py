@@ -379,10 +379,14 @@ def test_records_that_wait_for_the_call_of_another_are_in_the_snapshot() -> None
     assert restored.batches() == [Batch([1], [1]), Batch([2, 1], [2, 3])]
 
 
-def test_hits_that_have_not_left_are_in_the_snapshot_and_looked_up_again() -> None:
+def test_hits_that_have_not_left_are_in_the_snapshot_with_their_results() -> None:
     calling = step().push("a").returns("a", 1).push("b", "a")
 
     settings = CallSettings(call=unused, cache=Cache(100))
     restored = CallHarness(settings, restored=calling.step.snapshot())
 
-    assert restored.asked == ["b", "a"]
+    assert restored.asked == ["b"]
+
+    restored.returns("b", 2)
+
+    assert restored.values == [2, 1]

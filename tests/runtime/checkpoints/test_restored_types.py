@@ -104,7 +104,7 @@ FORGED: list[object] = [
 ]
 
 
-@pytest.mark.parametrize("name", ["@calls", "@in flight"])
+@pytest.mark.parametrize("name", ["@calls", "@in flight", "@results"])
 @pytest.mark.parametrize("forged", FORGED, ids=repr)
 @pytest.mark.asyncio
 async def test_operator_state_that_aflow_did_not_write_is_an_error_of_the_restore(
