@@ -144,9 +144,8 @@ def stored(*, pickled: bool) -> dict[str, Any]:
 
 def stored_results(*, pickled: bool, of: object) -> dict[str, Any]:
     """``of`` is the type of results; None if there is nothing to declare."""
-    if of is None:
-        return {"store_results": pickled}
-    return {"result_codec": af.Pickled[Any]()} if pickled else {"result_of": of}
+    how = {"result_codec": af.Pickled[Any]()} if pickled else {"result_of": of}
+    return {"store_results": True, **({} if of is None else how)}
 
 
 def calls(*, by_key: bool, pickled: bool) -> dict[str, Callable[[Items, str], Items]]:

@@ -36,6 +36,13 @@ ELSEWHERE = {
     "KeyedStream.map_batch_async(ordered)": "refused by the method itself",
     "KeyedStream.process_async(ordered)": "refused by the method itself",
     "KeyedStream.process_async(cache)": "refused by the method itself",
+    "KeyedStream.process_async(store_results)": "refused by the method itself",
+    "KeyedStream.process_async(result_of)": "refused by the method itself",
+    "KeyedStream.process_async(result_codec)": "refused by the method itself",
+    "Stream.filter_async(result_of)": "refused by the method itself",
+    "Stream.filter_async(result_codec)": "refused by the method itself",
+    "KeyedStream.filter_async(result_of)": "refused by the method itself",
+    "KeyedStream.filter_async(result_codec)": "refused by the method itself",
 }
 
 
