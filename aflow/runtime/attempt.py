@@ -133,6 +133,9 @@ class JobAttempt:
             self._options.clock,
             first_id=await self._first_id(using),
             completed=await using.storage.kept(),
+            restored=using.restored.manifest.id
+            if using.restored is not None and using.own
+            else None,
             draw=using.draw,
             on_ended=using.on_ended,
         )

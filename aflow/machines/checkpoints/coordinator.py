@@ -13,6 +13,7 @@ or aborted. While pending it first collects the acknowledgements of all tasks; t
 - A checkpoint that completes subsumes older periodic ones that are pending. Savepoints and the final checkpoint have a
   requester, and continue.
 - Declined, expired and not stored are failures; too many in a row fail the job. Subsumed and stopped are not.
+- ``kept`` decides which complete checkpoints are superfluous.
 - A savepoint belongs to its requester, who is answered. The job is not restored from it: it subsumes no checkpoint,
   makes none superfluous, is no failure of the job, and does not end a row of failures.
 - The timeout ends with ``Stored``. A checkpoint that is aborted while it is being stored may still be stored
@@ -29,9 +30,8 @@ After Flink's ``CheckpointCoordinator``.
 
 from __future__ import annotations
 
-from bisect import insort
 from collections import deque
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Sequence
 from typing import Final
 
 from aflow.errors import InternalError
@@ -58,6 +58,7 @@ from aflow.machines.checkpoints.events import (
     Stored,
     TriggerTasks,
 )
+from aflow.machines.checkpoints.kept import CompletedCheckpoints
 from aflow.machines.checkpoints.requests import DuringPause, Load, RequestDecider, WantedCheckpoint
 from aflow.model.elements import CheckpointKind
 from aflow.model.time import Timestamp, short
@@ -73,7 +74,8 @@ class Coordinator:
     """The coordinator of one attempt to run a job, made of ``tasks``.
 
     Checkpoints are numbered from ``first_id`` on; ``completed`` are those of earlier attempts in storage, without
-    savepoints. Raises ``InternalError`` without tasks, and for numbers that are taken.
+    savepoints, and ``restored`` is the one of them that this attempt continues from. Raises ``InternalError`` without
+    tasks, and for numbers that are taken.
     """
 
     def __init__(
@@ -83,6 +85,7 @@ class Coordinator:
         *,
         first_id: int = 1,
         completed: Sequence[int] = (),
+        restored: int | None = None,
     ) -> None:
         if not tasks:
             raise InternalError("a coordinator needs at least one task")
@@ -95,7 +98,7 @@ class Coordinator:
         self._next_id = first_id
         self._decider = RequestDecider(settings.max_concurrent, settings.min_pause)
         self._failures = FailureCounter(settings.tolerable_failures)
-        self._completed = CompletedCheckpoints(settings.keep, completed)
+        self._completed = CompletedCheckpoints(settings.keep, completed, restored=restored)
         #: Pending checkpoints by id, ascending: a dict keeps the order in which they began.
         self._pending: dict[int, PendingCheckpoint] = {}
         #: Checkpoints that were aborted while being stored, and are not reported as stored or not yet.
@@ -145,8 +148,8 @@ class Coordinator:
                 return self._acknowledge(task, number)
             case Declined(task, number, reason):
                 return self._decline(task, number, reason, now)
-            case Stored(number):
-                return self._stored(number, now)
+            case Stored(number, independent):
+                return self._stored(number, now, independent=independent)
             case NotStored(number, reason):
                 return self._not_stored(number, reason, now)
             case RemovalsCounted(under_way):
@@ -247,7 +250,7 @@ class Coordinator:
 
     # ---------------------------------------------------------------------------------------------------- ending
 
-    def _stored(self, number: int, now: Timestamp) -> list[Instruction]:
+    def _stored(self, number: int, now: Timestamp, *, independent: bool) -> list[Instruction]:
         if number in self._abandoned:
             self._abandoned.remove(number)
             return [Discard(number)]
@@ -258,7 +261,8 @@ class Coordinator:
         if each.kind is not CheckpointKind.SAVEPOINT:
             self._failures.succeeded(number)
             done += self._subsume(number)
-            done += [Discard(older) for older in self._completed.add(number)]
+            superfluous = self._completed.add(number, independent=independent)
+            done += [Discard(older) for older in superfluous]
         return done if each.wanted.request is None else [*done, Answer(each.wanted.request, number)]
 
     def _subsume(self, number: int) -> list[Instruction]:
@@ -376,35 +380,6 @@ class PendingCheckpoint:
         named = sorted(self._missing)[:_NAMED]
         more = len(self._missing) - len(named)
         return f"without {', '.join(named)}" + (f" and {more} more" if more else "")
-
-
-class CompletedCheckpoints:
-    """The newest ``keep`` completed checkpoints, by id. ``known`` are those of earlier attempts, which may be more."""
-
-    __slots__ = ("_ids", "_keep")
-
-    def __init__(self, keep: int, known: Iterable[int] = ()) -> None:
-        self._keep = keep
-        #: Ascending. Above ``keep`` only before the first ``add``.
-        self._ids = sorted(set(known))
-
-    @property
-    def ids(self) -> tuple[int, ...]:
-        """Checkpoints that are kept, oldest first."""
-        return tuple(self._ids)
-
-    def add(self, checkpoint: int) -> tuple[int, ...]:
-        """Add a checkpoint and return those that are superfluous now, oldest first.
-
-        One that completes after newer ones may be superfluous itself.
-        """
-        insort(self._ids, checkpoint)
-        beyond = len(self._ids) - self._keep
-        if beyond <= 0:
-            return ()
-        superfluous = tuple(self._ids[:beyond])
-        del self._ids[:beyond]
-        return superfluous
 
 
 class FailureCounter:

@@ -53,6 +53,8 @@ class Stored:
     """The checkpoint as a whole is stored: it can be restored."""
 
     checkpoint: int
+    independent: bool = False
+    """True if it shares no file with earlier ones, and the last one before it is to be kept therefore."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -15,10 +15,11 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
-from aflow.errors import CheckpointError, JobStopped, MailboxClosed, message_of
+from aflow.errors import CheckpointError, JobStopped, MailboxClosed, RestoreError, message_of
 from aflow.graph.plan import Plan
 from aflow.machines.checkpoints import events
 from aflow.machines.checkpoints.coordinator import Coordinator
+from aflow.machines.checkpoints.kept import Generations
 from aflow.machines.mail_order import Lane
 from aflow.model.distribution import VERSION
 from aflow.model.elements import Barrier, CheckpointKind
@@ -64,10 +65,13 @@ class CheckpointCoordinator:
         *,
         first_id: int,
         completed: Sequence[int],
+        restored: int | None,
         draw: float,
         on_ended: Callable[[CheckpointInfo], None],
     ) -> None:
-        """``draw``, from 0 to 1, is the part of the interval that passes before the first periodic checkpoint.
+        """``restored`` is the checkpoint in ``storage`` that the attempt continues from; None if there is none.
+
+        ``draw``, from 0 to 1, is the part of the interval that passes before the first periodic checkpoint.
 
         ``on_ended`` is called with the outcome of each checkpoint.
         """
@@ -87,11 +91,13 @@ class CheckpointCoordinator:
             _machine_settings(settings, draw),
             first_id=first_id,
             completed=completed,
+            restored=restored,
         )
         #: The group of the running tasks; None before ``start``.
         self._group: asyncio.TaskGroup | None = None
         self._tasks: dict[TaskId, StreamTask] = {}
         self._timer = LoopTimer(self._loop, clock, self._on_timer)
+        self._generations = Generations(None)
         self._collected: dict[int, _PendingCheckpoint] = {}
         self._requests: dict[int, asyncio.Future[CheckpointInfo]] = {}
         self._paths: dict[int, str] = {}
@@ -120,6 +126,13 @@ class CheckpointCoordinator:
         """Start to take checkpoints of ``tasks``; effects that wait run in ``group``."""
         self._group = group
         self._tasks = {task.id: task for task in tasks}
+        restored = (
+            link.file.path
+            for task in tasks
+            for chain in task.chains.chains.values()
+            for link in chain.links
+        )
+        self._generations = Generations(self._settings.independent_every, restored)
         self._worker = group.create_task(self._run_work(), name="checkpoint storage")
         self._feed(events.Started())
         for early in self._early:
@@ -287,7 +300,10 @@ class CheckpointCoordinator:
         except Exception as exc:
             self._feed(events.NotStored(checkpoint, message_of(exc)))
         else:
-            self._feed(events.Stored(checkpoint))
+            savepoint = manifest.kind is CheckpointKind.SAVEPOINT
+            files = [ref.path for ref in manifest.files]
+            independent = not savepoint and self._generations.completed(files)
+            self._feed(events.Stored(checkpoint, independent))
 
     def _manifest(self, checkpoint: int, collected: _PendingCheckpoint) -> Manifest:
         steps = [
@@ -372,11 +388,18 @@ class CheckpointCoordinator:
     # --------------------------------------------------------------------------------------------- compaction
 
     async def _compact_and_sweep(self, checkpoint: int) -> None:
-        """Compact long chains, and remove parts that no checkpoint needs, unless parts are being written."""
+        """Compact long chains, and remove parts that no checkpoint needs, unless parts are being written.
+
+        If the next checkpoint is to be independent, all chains are compacted, those of one part too.
+        """
+        all_of_them = self._generations.is_due
+        replaced = True
         for task in self._tasks.values():
             for step, chain in list(task.chains.chains.items()):
-                if chain.long:
-                    await self._compact(checkpoint, task, step, chain.links)
+                if chain.long or all_of_them:
+                    replaced &= await self._compact(checkpoint, task, step, chain.links)
+        if all_of_them and replaced:
+            self._generations.replaced()
         if self._collected:
             return
         self._no_sweep.clear()
@@ -395,15 +418,20 @@ class CheckpointCoordinator:
 
     async def _compact(
         self, checkpoint: int, task: StreamTask, step: str, former: Sequence[Link]
-    ) -> None:
+    ) -> bool:
+        """Return True if the chain consists of new parts now. If it cannot be read, the next one is complete."""
         try:
             file = await self.storage.compact(
                 checkpoint, task.id.step, task.id.subtask, step, former
             )
         except Exception as exc:
             _log.warning("the parts of step %r could not be compacted: %s", step, message_of(exc))
-            return
+            is_damaged = isinstance(exc.__cause__, RestoreError)
+            if is_damaged:
+                task.chains.lost()
+            return is_damaged
         task.chains.compacted(step, former, file)
+        return True
 
     async def _run_work(self) -> None:
         """Do the work that waits for storage, one piece after the other, until cancelled."""

@@ -92,6 +92,9 @@ class Checkpointing:
     """Completed checkpoints that are kept; savepoints are not counted and never removed."""
     incremental: bool = True
     """False makes every checkpoint complete in itself: larger, and faster to read."""
+    independent_every: int | None = None
+    """After so many checkpoints all files that the next ones need are written anew, in the background. The last
+    checkpoint that shares no file with the newest one is kept in addition to ``keep``. None: kept ones share files."""
 
     def __post_init__(self) -> None:
         self._check_storage()
@@ -104,6 +107,8 @@ class Checkpointing:
             )
         self._check_whole("max_concurrent", 1)
         self._check_whole("keep", 1)
+        if self.independent_every is not None:
+            self._check_whole("independent_every", 1)
         if self.tolerable_failures is not None:
             self._check_whole("tolerable_failures", 0)
         check_bool(self.incremental, "Checkpointing.incremental")

@@ -6,7 +6,7 @@ from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Final
 
-from aflow.machines.checkpoints.coordinator import CompletedCheckpoints, Coordinator
+from aflow.machines.checkpoints.coordinator import Coordinator
 from aflow.machines.checkpoints.events import (
     Acknowledged,
     AlarmFired,
@@ -29,6 +29,7 @@ from aflow.machines.checkpoints.events import (
     Stored,
     TriggerTasks,
 )
+from aflow.machines.checkpoints.kept import CompletedCheckpoints
 from aflow.machines.checkpoints.requests import DuringPause, Load, RequestDecider, WantedCheckpoint
 from aflow.model.elements import CheckpointKind
 from tests.conformance.driver import Driver, Outcome

@@ -84,6 +84,7 @@ class CoordinatorRules(RuleBasedStateMachine):
         self.last_end: int | None = None
         self.in_a_row = 0
         self.jobs_failed = 0
+        self.has_independent = False
 
     # -------------------------------------------------------------------------------------------- events
 
@@ -133,13 +134,14 @@ class CoordinatorRules(RuleBasedStateMachine):
         self.tell(Declined(task, data.draw(st.sampled_from(list(self.kinds))), "busy"))
 
     @precondition(lambda self: self.storing)
-    @rule(data=st.data(), well=st.booleans())
-    def store(self, data: st.DataObject, well: bool) -> None:
+    @rule(data=st.data(), well=st.booleans(), independent=st.booleans())
+    def store(self, data: st.DataObject, well: bool, independent: bool) -> None:
         number = data.draw(st.sampled_from(self.storing))
         self.storing.remove(number)
         if well:
             self.stored.add(number)
-        self.tell(Stored(number) if well else NotStored(number, "no space"))
+        self.has_independent |= well and independent
+        self.tell(Stored(number, independent) if well else NotStored(number, "no space"))
 
     @rule(under_way=st.integers(0, 4))
     def count_removals(self, under_way: int) -> None:
@@ -259,7 +261,8 @@ class CoordinatorRules(RuleBasedStateMachine):
         # An aborted checkpoint that was stored is removed as soon as that is reported.
         kept = [each for each in self.stored if self.kinds.get(each) is not SAVEPOINT]
         changed = any(self.kinds[each] is not SAVEPOINT for each in self.completed)
-        assert self.over or len(kept) <= (self.settings.keep if changed else len(KNOWN))
+        most = self.settings.keep + self.has_independent
+        assert self.over or len(kept) <= (most if changed else len(KNOWN))
 
     @invariant()
     def the_job_fails_as_soon_as_too_many_have_failed(self) -> None:
