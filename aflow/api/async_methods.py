@@ -29,7 +29,7 @@ class AsyncCallMethods(ABC, Generic[T]):
     """Async calls for the records of a stream: up to ``capacity`` at once. No checkpoint waits for calls or loses one.
 
     On a ``KeyedStream`` the calls of one key run one after the other, in the order of the stream; those of other keys
-    run concurrently. After a crash, calls whose results were not emitted are made again, before all others. With
+    run concurrently. After a crash, calls without a result in the checkpoint are made again, before all others. With
     ``using=`` the function gets the object that the ``Resource`` opened, for example an HTTP session, as its second
     argument. ``CallOptions`` lists the keyword arguments of all methods.
     """

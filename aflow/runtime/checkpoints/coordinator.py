@@ -392,7 +392,7 @@ class CheckpointCoordinator:
 
         If the next checkpoint is to be independent, all chains are compacted, those of one part too.
         """
-        all_of_them = self._generations.is_due
+        all_of_them = self._generations.is_due and self._settings.incremental
         replaced = True
         for task in self._tasks.values():
             for step, chain in list(task.chains.chains.items()):
