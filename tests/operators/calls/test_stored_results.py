@@ -48,6 +48,14 @@ class Warned(CallHarness):
         return super()._new()
 
 
+def first_letter(value: str) -> str:
+    return value[0]
+
+
+def both(value: str, result: str) -> tuple[str, str]:
+    return value, result
+
+
 def snapshot_of(step: CallHarness) -> OperatorSnapshot:
     snapshot = step.snapshot()
     assert snapshot is not None
@@ -105,7 +113,7 @@ def test_unordered_results_behind_a_watermark_are_stored_and_keep_their_place() 
 
 
 def test_a_later_record_of_a_key_starts_at_once_if_its_predecessor_is_stored() -> None:
-    options: dict[str, Any] = {"order": CallOrder.BY_KEY, "key": lambda value: value[0]}
+    options: dict[str, Any] = {"order": CallOrder.BY_KEY, "key": first_letter}
     step = CallHarness(**options)
     step.mails_wait = True
     step.push("a1", "a2", "b1").returns("a1", "A1")
@@ -147,7 +155,7 @@ def test_of_a_filter_it_is_stored_whether_the_record_is_kept(keep: bool) -> None
 
 
 def test_into_is_called_for_a_restored_result_with_its_record() -> None:
-    options: dict[str, Any] = {"into": lambda value, result: (value, result)}
+    options: dict[str, Any] = {"into": both}
 
     again = restored(one_of_two("B", **options), **options)
 
@@ -281,7 +289,7 @@ def test_a_result_that_cannot_be_read_any_more_is_called_for_again() -> None:
 
 
 def test_in_a_step_by_key_the_records_after_one_without_a_result_are_called_for_again() -> None:
-    options: dict[str, Any] = {"order": CallOrder.BY_KEY, "key": lambda value: value[0]}
+    options: dict[str, Any] = {"order": CallOrder.BY_KEY, "key": first_letter}
     step = CallHarness(**options)
     step.mails_wait = True
     step.push("a1", "b1", "a2", "b2")
@@ -310,7 +318,11 @@ def test_a_result_that_nothing_awaited_is_no_result() -> None:
 
 
 def test_results_that_aflow_did_not_write_fail_the_restore() -> None:
-    for forged in (b"rubbish", PLAIN.encode((1, 2)), PLAIN.encode((0, "records", "Fail", [1], []))):
+    for forged in (
+        b"rubbish",
+        PLAIN.encode((1, 2)),
+        PLAIN.encode((0, "records", "Fail", [1], [2])),
+    ):
         with pytest.raises(RestoreError, match="step 'step' cannot read the results"):
             CallHarness().restore(OperatorSnapshot(operator={RESULTS: (forged,)}))
 

@@ -21,9 +21,7 @@ class Counting:
         self.counts = af.CollectSink[tuple[str, int]]()
         flow = af.Flow("counts")
         keyed = flow.source(self.pushed, name="pushed").key_by(lambda key: key)
-        keyed.fold(lambda: ("", 0), lambda so_far, key: (key, so_far[1] + 1), name="count").to(
-            self.counts, name="counts"
-        )
+        keyed.fold(_nothing, _counted, name="count").to(self.counts, name="counts")
         self.job = flow.start(
             checkpointing=af.Checkpointing(
                 storage=folder, every=None, independent_every=2, incremental=incremental
@@ -42,6 +40,14 @@ class Counting:
             except af.CheckpointError:
                 await asyncio.sleep(0)
         raise AssertionError("no checkpoint can be taken")
+
+
+def _nothing() -> tuple[str, int]:
+    return "", 0
+
+
+def _counted(so_far: tuple[str, int], key: str) -> tuple[str, int]:
+    return key, so_far[1] + 1
 
 
 def parts(folder: Path) -> set[str]:
