@@ -1,4 +1,4 @@
-"""Which completed checkpoints are kept, and which ones share no file with earlier ones.
+"""Retention of completed checkpoints, and independence of earlier ones.
 
 Theory. An incremental checkpoint consists of parts of earlier checkpoints and of its own. One damaged part makes all
 checkpoints useless that share it, so keeping several of them is of no help. A checkpoint is *independent* if it shares

@@ -111,17 +111,12 @@ def call_settings(
         raise FlowDefinitionError(
             f"{method}(into=…) takes a function of a value and the result for it, not {shown(into)}"
         )
-    deadline = options.get("deadline")
     timeout = _duration(method, "timeout", options.get("timeout"))
     attempt_timeout = _duration(method, "attempt_timeout", options.get("attempt_timeout"))
     if timeout is not None and attempt_timeout is not None and attempt_timeout >= timeout:
         raise FlowDefinitionError(
             f"{method}(attempt_timeout={short(attempt_timeout)}) never ends an attempt, since timeout={short(timeout)} "
             f"ends all attempts of a record before; make attempt_timeout shorter, or leave it out"
-        )
-    if deadline is not None and not callable(deadline):
-        raise FlowDefinitionError(
-            f"{method}(deadline=…) takes a function from a value to a moment, not {shown(deadline)}"
         )
     on_error = options.get("on_error", Fail())
     check_on_error(on_error)
@@ -141,7 +136,7 @@ def call_settings(
         into=into,
         timeout=timeout,
         attempt_timeout=attempt_timeout,
-        deadline=deadline,
+        deadline=_deadline(method, options),
         retry=_retry(method, options.get("retry")),
         on_error=on_error,
         codec=codec,
@@ -210,6 +205,15 @@ def group_size(method: str, size: object, delay: timedelta) -> GroupSize:
 
 def _duration(method: str, name: str, given: timedelta | None) -> int | None:
     return None if given is None else positive_millis(given, what=f"{method}({name}=…)")
+
+
+def _deadline(method: str, options: CallOptions[Any]) -> Callable[[Any], Instant] | None:
+    deadline = options.get("deadline")
+    if deadline is not None and not callable(deadline):
+        raise FlowDefinitionError(
+            f"{method}(deadline=…) takes a function from a value to a moment, not {shown(deadline)}"
+        )
+    return deadline
 
 
 def _capacity(method: str, capacity: object) -> tuple[int, Adaptive | None]:

@@ -83,11 +83,7 @@ class CheckpointCoordinator:
         self._on_ended = on_ended
         self._loop = asyncio.get_running_loop()
         self._machine = Coordinator(
-            [
-                str(TaskId(task.head.name, subtask))
-                for task in plan.tasks
-                for subtask in range(task.parallelism)
-            ],
+            _names_of_tasks(plan),
             _machine_settings(settings, draw),
             first_id=first_id,
             completed=completed,
@@ -445,6 +441,14 @@ class CheckpointCoordinator:
 
     def _on_timer(self, now: Timestamp) -> None:
         self._feed(events.AlarmFired())
+
+
+def _names_of_tasks(plan: Plan) -> list[str]:
+    return [
+        str(TaskId(task.head.name, subtask))
+        for task in plan.tasks
+        for subtask in range(task.parallelism)
+    ]
 
 
 def _machine_settings(settings: Checkpointing, draw: float) -> events.CoordinatorSettings:
