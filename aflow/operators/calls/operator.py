@@ -461,6 +461,7 @@ class AsyncOperator(Operator):
         """
         if self._handlers is not None:
             return self._handlers.capture(self._received, self.watermark, changes=changes)
+        self.scheduler.settle_completed()  # which converts results
         queue, subtask = self.scheduler.queue, self.context.subtask
         calls = queue.calls
         fences = StoredFences.of(

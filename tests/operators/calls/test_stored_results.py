@@ -97,6 +97,22 @@ def test_results_that_wait_for_the_mail_are_stored() -> None:
     assert again.values == ["A", "B"]
 
 
+def test_many_results_that_a_slot_has_just_completed_are_stored() -> None:
+    options: dict[str, Any] = {"results": CallResults.MANY}
+    step = CallHarness(**options)
+    step.mails_wait = True
+    step.push("a")
+    call = step.under_way.pop()
+    call.result = iter(("A", "B"))
+    _, _, complete = step.step.scheduler.plain_parts()
+    complete(call)
+
+    again = restored(step, **options)
+
+    assert again.made == []
+    assert again.values == ["A", "B"]
+
+
 def test_unordered_results_behind_a_watermark_are_stored_and_keep_their_place() -> None:
     options: dict[str, Any] = {"order": CallOrder.UNORDERED}
     step = CallHarness(**options)
