@@ -56,7 +56,7 @@ def spark(needs_spark: None, tmp_path_factory: pytest.TempPathFactory) -> Iterat
 def in_another_process(needs_spark: None) -> Callable[..., str]:
     """``in_another_process(function, "argument", …)``: the output of a fresh Python process that runs it."""
 
-    def run(what: Callable[..., None] | Path, *arguments: str, timeout: float = 180) -> str:
+    def run(what: Callable[..., None] | Path, *arguments: str, timeout: float = 600) -> str:
         command = [sys.executable, *_called(what), *arguments]
         # With SPARK_TESTING a server of Spark Connect takes a port that is free.
         env = {
