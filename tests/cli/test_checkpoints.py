@@ -156,6 +156,7 @@ def test_a_killed_run_has_no_effect_on_the_results_of_the_next_one(
     assert rows(tmp_path, "counts") == [COUNT]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("sent", [signal.SIGINT, signal.SIGTERM], ids=lambda one: one.name)
 def test_ctrl_c_pauses_and_the_next_run_continues(
     start: Start, tmp_path: Path, sent: signal.Signals
@@ -179,6 +180,7 @@ def test_ctrl_c_pauses_and_the_next_run_continues(
     assert rows(tmp_path, "counts") == [60]
 
 
+@pytest.mark.slow
 def test_from_fresh_starts_at_the_beginning(start: Start, tmp_path: Path) -> None:
     numbers(tmp_path, 20)
     ended(start(*CHECKPOINTS))
@@ -191,6 +193,7 @@ def test_from_fresh_starts_at_the_beginning(start: Start, tmp_path: Path) -> Non
     assert rows(tmp_path, "sums") == sums(20)
 
 
+@pytest.mark.slow
 def test_a_failed_run_restarts_and_says_so(start: Start, tmp_path: Path) -> None:
     numbers(tmp_path)
     (tmp_path / "fail").touch()
@@ -243,6 +246,7 @@ def test_state_of_a_removed_step_is_dropped_only_on_demand(start: Start, tmp_pat
     assert rows(tmp_path, "counts") == [20]
 
 
+@pytest.mark.slow
 def test_two_runs_cannot_share_a_folder_and_the_second_names_the_first(
     start: Start, tmp_path: Path
 ) -> None:

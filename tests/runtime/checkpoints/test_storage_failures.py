@@ -473,6 +473,7 @@ def test_errors_of_another_kind_fail_the_checkpoint_too_and_not_the_job(tmp_path
     assert sorted(sink.values) == sorted(sums(20))
 
 
+@pytest.mark.slow
 @settings(max_examples=10, deadline=None)
 @given(
     every=st.integers(11, 60),
