@@ -82,7 +82,7 @@ pyright:
 	@$(BIN)/basedpyright --warnings
 
 unit: $(SETUP) ## run the tests that take less than a second each
-	@$(BIN)/python -m pytest -q -m 'not slow' $(PROCESSES)
+	@$(BIN)/python -m pytest -q -m 'not slow' --hypothesis-profile=unit $(PROCESSES)
 
 format: $(SETUP) ## format, and apply the fixes of lint
 	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format .

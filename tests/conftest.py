@@ -10,7 +10,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from tests import processes, slow_tests
+from tests import costs, processes, slow_tests
 from tests.conformance import report
 
 IN_CI = os.environ.get("CI", "").lower() not in {"", "0", "false"}
@@ -20,6 +20,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(report)
     config.pluginmanager.register(processes)
     config.pluginmanager.register(slow_tests)
+    config.pluginmanager.register(costs)
 
 
 @pytest.fixture(scope="session")

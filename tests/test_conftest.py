@@ -64,6 +64,40 @@ def test_on_spark(spark): ...
 """
 
 
+#: Properties that count their examples, and a synchronization of a file that is not open.
+COSTLY = """
+import os
+import pytest
+from hypothesis import given, settings, strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, rule
+
+examples = {"function": 0, "rules": 0}
+
+@settings(max_examples=40)
+@given(st.integers())
+def test_a_function(number):
+    examples["function"] += 1
+
+class Rules(RuleBasedStateMachine):
+    def __init__(self):
+        super().__init__()
+        examples["rules"] += 1
+
+    @rule()
+    def step(self): ...
+
+Rules.TestCase.settings = settings(max_examples=40, stateful_step_count=2)
+TestRules = Rules.TestCase
+
+def test_the_numbers_of_examples():
+    print(sorted(examples.items()))
+
+def test_a_file_that_is_closed():
+    with pytest.raises(OSError, match="Bad file descriptor"):
+        os.fsync(10_000)
+"""
+
+
 def outcome(folder: Path, source: str, *options: str, ci: str = "") -> str:
     """Return the output of pytest for ``source`` with our conftest, in a process of its own."""
     (folder / "conftest.py").write_text(CONFTEST.read_text(encoding="utf-8"), encoding="utf-8")
@@ -115,6 +149,17 @@ def test_a_test_with_a_session_of_spark_has_the_mark_slow(tmp_path: Path) -> Non
     assert "test_a_marked_one" in said
     assert "test_on_spark" in said
     assert "2/5 tests collected" in said
+
+
+@pytest.mark.slow
+def test_properties_have_fewer_examples_in_the_profile_for_fast_tests_only(tmp_path: Path) -> None:
+    few = outcome(tmp_path, COSTLY, "--hypothesis-profile=unit", "-rP")
+    all_of_them = outcome(tmp_path, COSTLY, "--hypothesis-profile=default", "-rP")
+
+    for said in (few, all_of_them):
+        assert "4 passed" in said
+    assert "[('function', 15), ('rules', 15)]" in few
+    assert "[('function', 40), ('rules', 40)]" in all_of_them
 
 
 @pytest.mark.slow
