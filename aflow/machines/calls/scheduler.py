@@ -230,9 +230,11 @@ class CallScheduler:
                     self.fail(call, not_awaited(call.result))
         self.queue.settle_all(completed)
 
-    def _settle_converted(self, convert: Callable[[Any], Any], completed: Iterable[Call]) -> None:
+    def _settle_converted(self, convert: Callable[[Any], Any], completed: Sequence[Call]) -> None:
+        results = [call.result for call in completed]
         for call in completed:
-            result, call.result = call.result, NO_RESULT
+            call.result = NO_RESULT  # a call with a result counts as settled
+        for call, result in zip(completed, results, strict=True):
             try:
                 call.result = convert(result)
             except self._functions.raised as exc:

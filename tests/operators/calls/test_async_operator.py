@@ -297,6 +297,22 @@ def test_a_call_may_give_any_number_of_results() -> None:
     assert step.output == [At(1, 2), At(2, 2), At(3, 3)]
 
 
+@pytest.mark.parametrize("order", [CallOrder.ORDERED, CallOrder.UNORDERED])
+def test_calls_of_many_results_may_complete_together_and_some_fail(order: CallOrder) -> None:
+    step = CallHarness(results=CallResults.MANY, order=order, on_error=Drop())
+    step.push("a", "b", "c", "d")
+    _, _, complete = step.step.scheduler.plain_parts()
+
+    for result in ([1, 2], 3, [], [4]):  # 3 is no list
+        call = step.under_way.pop(0)
+        call.result = result
+        complete(call)
+    step.step.emit()
+
+    assert step.values == [1, 2, 4]
+    assert not step.step.busy
+
+
 def test_a_call_that_gives_no_list_where_one_is_due_has_failed() -> None:
     step = CallHarness(results=CallResults.MANY)
     step.push("a")
