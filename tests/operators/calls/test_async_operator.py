@@ -303,8 +303,9 @@ def test_calls_of_many_results_may_complete_together_and_some_fail(order: CallOr
     step.push("a", "b", "c", "d")
     _, _, complete = step.step.scheduler.plain_parts()
 
-    for result in ([1, 2], 3, [], [4]):  # 3 is no list
-        call = step.under_way.pop(0)
+    for value, result in (("b", 3), ("a", [1, 2]), ("c", []), ("d", [4])):  # 3 is no list
+        call = next(one for one in step.under_way if one.value == value)
+        step.under_way.remove(call)
         call.result = result
         complete(call)
     step.step.emit()
