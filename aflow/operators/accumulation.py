@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from aflow.errors import shown
 from aflow.model.codecs import Codec
-from aflow.operators.first_call import refuse_coroutine
+from aflow.operators.first_call import MisuseError, refuse_coroutine
 from aflow.state.aggregate import Aggregate, is_commutative, own_codec
 from aflow.state.aggregates.numbers import number_of
 from aflow.state.inferred_codecs import (
@@ -129,12 +129,12 @@ def _checked_once(
 
 
 def _check_returned(before: object, after: object, method: str, fn: Callable[..., Any]) -> None:
-    """Raise ``TypeError`` if ``after``, returned by ``fn``, is a coroutine, or None by mistake."""
+    """Raise ``MisuseError`` if ``after``, returned by ``fn``, is a coroutine, or None by mistake."""
     refuse_coroutine(after, method)
     if after is None and before is not None and not may_return_none(fn):
         begin = "" if method != "fold()" and method in _METHODS else "begin with None, or "
         function = f"the function given to {method}" if method in _METHODS else method
-        raise TypeError(
+        raise MisuseError(
             f"{function} returned None and got {shown(before)}: it must return the "
             f"accumulator, also if it has changed it in place; if None is a valid accumulator, "
             f"{begin}annotate the function with -> X | None"

@@ -16,14 +16,24 @@ from abc import ABC, abstractmethod
 from asyncio import CancelledError
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, Self
 
-from aflow.errors import InternalError, OperatorError
+from aflow.errors import AflowError, InternalError, OperatorError
+from aflow.machines.calls.on_error import (
+    DROPPED,
+    FAIL,
+    DeadLetter,
+    Fail,
+    FailedRecord,
+    Fallback,
+    OnError,
+)
 from aflow.machines.calls.rate import SharedBuckets
 from aflow.model.batch import Batch, in_batches
 from aflow.model.key_groups import DEFAULT_KEY_GROUPS, KeyGroupRange
 from aflow.model.keys import UnsupportedKey, check_key
 from aflow.model.time import MIN_TIMESTAMP, Clock, Timestamp
+from aflow.operators.first_call import MisuseError, refuse_coroutine
 from aflow.state.backend_choice import InMemory, StateBackend
 from aflow.state.snapshot import Captured, OperatorSnapshot
 
@@ -117,6 +127,9 @@ class Operator(ABC):
 
     context: OperatorContext
     output: Output
+
+    #: The policy for records on which a user function of the step failed.
+    on_error: OnError[Any] = FAIL
 
     #: True if a snapshot was taken after the last checkpoint.
     _snapshot_taken = False
@@ -240,6 +253,70 @@ class Operator(ABC):
         if indexes:
             self.output.side(tag, batch.pick(indexes))
 
+    def with_policy(self, on_error: OnError[Any]) -> Self:
+        """Set ``on_error``, and return the operator."""
+        self.on_error = on_error
+        return self
+
+    def settle(self, cause: BaseException, batch: Batch[Any], index: int) -> list[Any]:
+        """Apply ``on_error`` to record ``index`` of ``batch``, on which a user function raised ``cause``.
+
+        Return the replacement of the result, or an empty list if the record is dropped. Raises ``OperatorError`` as
+        ``settle_record`` does.
+        """
+        error = self.failure_at(cause, batch, index)
+        if batch.keys is not None and isinstance(cause, TypeError):
+            # An invalid key fails the lookup of its state with a TypeError.
+            cause = unsupported(batch.keys[index]) or cause
+        return self.settle_record(cause, error, batch.values[index], error.timestamp)
+
+    def settle_record(
+        self, cause: BaseException, error: OperatorError, value: object, timestamp: Timestamp | None
+    ) -> list[Any]:
+        """Apply ``on_error`` to ``value``, on which a user function raised ``cause``; as ``settle``.
+
+        Raises ``error`` with the policy ``Fail``, for errors of aflow, mistakes in the pipeline, and a ``cause`` that
+        is no ``Exception``. Raises ``OperatorError`` for a failure of ``Fallback``.
+        """
+        policy = self.on_error
+        if (
+            isinstance(policy, Fail)
+            or isinstance(cause, AflowError | MisuseError)
+            or not isinstance(cause, Exception)
+        ):
+            raise error from cause
+        if isinstance(policy, Fallback):
+            return [self._replaced(policy, cause, value, error)]
+        times = None if timestamp is None else [timestamp]
+        if isinstance(policy, DeadLetter):
+            now = self.context.clock.now()
+            letter = FailedRecord(value, type(cause).__name__, str(cause), 1, self.name, now)
+            self.output.side(policy.tag.name, Batch([letter], times))
+        else:
+            self.output.side(DROPPED, Batch([value], times))
+        return []
+
+    def _replaced(
+        self, policy: Fallback[Any], cause: Exception, value: object, error: OperatorError
+    ) -> Any:
+        try:
+            result = policy.result(value, cause)
+            refuse_coroutine(result, "Fallback()")
+        except RAISED as exc:
+            raise OperatorError.of(
+                self.name,
+                exc,
+                record=value,
+                key=error.key,
+                timestamp=error.timestamp,
+                after=", in its Fallback",
+            ) from exc
+        return result
+
+    def index_of(self, batch: Batch[Any], values: Iterator[object]) -> int:
+        """Return the index of the last record of ``values``, which must be a list iterator over ``batch.values``."""
+        return len(batch) - _left(values) - 1
+
     def failure(
         self, cause: BaseException, batch: Batch[Any], values: Iterator[object]
     ) -> OperatorError:
@@ -248,8 +325,7 @@ class Operator(ABC):
         ``values`` must be the list iterator over ``batch.values`` of the failed loop: its remaining length tells the
         record, so that the hot loops need no counter.
         """
-        index = len(batch) - _left(values) - 1
-        return self.failure_at(cause, batch, index)
+        return self.failure_at(cause, batch, self.index_of(batch, values))
 
     def failure_at(self, cause: BaseException, batch: Batch[Any], index: int) -> OperatorError:
         """Describe ``cause``, raised by a user function for record ``index`` of ``batch``."""

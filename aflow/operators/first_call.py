@@ -26,12 +26,16 @@ _CURES: Final = {
 }
 
 
+class MisuseError(TypeError):
+    """A user function does not fit its step: a mistake in the pipeline, not in a record. No error policy applies."""
+
+
 def refuse_coroutine(result: object, method: str) -> None:
-    """Raise ``TypeError`` if a function given to ``method`` returned a coroutine. Closes the coroutine."""
+    """Raise ``MisuseError`` if a function given to ``method`` returned a coroutine. Closes the coroutine."""
     if isinstance(result, CoroutineType):
         result.close()  # so that Python does not report it as never awaited
         cure = _CURES.get(method, f"make the call in a map_async() before {method}")
-        raise TypeError(
+        raise MisuseError(
             f"the function given to {method} returned a coroutine, which {method} does not await: {cure}"
         )
 

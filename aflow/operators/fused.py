@@ -1,12 +1,12 @@
-"""Several maps, and at most one filter among them, as a single comprehension.
+"""Several maps, and at most one filter among them, as a single loop.
 
-``map → filter → map`` of a chain becomes ``[f2(y) for v in left if f1(y := f0(v))]``: no list between the steps,
-which saves 8 % of a chain of trivial functions (``python -m bench stateless``). The source of the comprehension is
-generated once for each shape. Every call is on a line of its own, so that the line of a traceback identifies the failed
-step.
+``map → filter → map`` of a chain becomes one loop without lists between the steps, which saves 8 % of a chain of
+trivial functions (``python -m bench stateless``). The source of the loop is generated once for each shape. Each step is
+on a line of its own and keeps its result in a variable of its own: so the traceback of an error identifies the failed
+step, and the frame has the record that the step got.
 
-An error has the input record of the first of these steps, which is the only one still available; if steps run on their
-own (``chaining=False``, or an exchange in between), it has the input record of the failed step.
+An error of one record ends the loop, which is then entered again with the same iterator: no function is called twice
+for a record. If the policy of the failed step replaces its result, the record passes the remaining steps alone.
 
 At most one filter, because then the counters of all steps follow from the lengths of input and output. A filter over
 records with timestamps runs step by step: the timestamps would have to be filtered too.
@@ -14,24 +14,23 @@ records with timestamps runs step by step: the timestamps would have to be filte
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from functools import cache
-from types import TracebackType
 from typing import Any, Final, Protocol, TypeAlias
 
-from aflow.errors import OperatorError
+from aflow.errors import InternalError
 from aflow.model.batch import Batch
 from aflow.model.time import Timestamp
 from aflow.operators.base import RAISED, Operator, Output
 from aflow.operators.first_call import FirstCall
-from aflow.operators.stateless import FilterOperator, MapOperator
+from aflow.operators.stateless import FilterOperator, MapOperator, columns_of
 
 Fusible: TypeAlias = MapOperator | FilterOperator
 
-Comprehension: TypeAlias = Callable[..., list[Any]]
-"""Called with an iterator over values and the function of each step."""
+Loop: TypeAlias = Callable[..., None]
+"""Called with an iterator over values, the list for the results, and the function of each step."""
 
-#: File name of the comprehensions in tracebacks.
+#: File name of the loops in tracebacks.
 FILE: Final = "<steps of aflow, fused>"
 
 
@@ -61,7 +60,7 @@ class FusedOperator(Operator):
         self._shape = "".join("f" if isinstance(step, FilterOperator) else "m" for step in steps)
         #: The index of the filter, or the number of steps without one.
         self._filter_at = self._shape.find("f") if "f" in self._shape else len(steps)
-        self._comprehension = comprehension(self._shape)
+        self._loop = loop(self._shape)
         self.output = output
 
     @property
@@ -80,13 +79,25 @@ class FusedOperator(Operator):
         if self._first_calls:
             self._functions = self._current_functions()
         left = iter(batch.values)
+        values: list[Any] = []
+        skipped: list[int] = []
+        lost: dict[int, int] = {}
+        done = len(batch.values)
         try:
-            values = self._comprehension(left, *self._functions)
-        except RAISED as exc:
-            raise self._failure_of(exc, batch, left) from exc
-        self._count(len(batch.values), len(values))
-        if values:
-            self.output.emit(Batch(values, batch.timestamps, batch.keys))
+            while True:
+                try:
+                    self._loop(left, values, *self._functions)
+                    break
+                except RAISED as exc:
+                    done = index = self.index_of(batch, left)
+                    self._settle_in_step(exc, batch, index, values, skipped, lost)
+                    done = len(batch.values)
+        finally:
+            # Also before the job fails: then these are the results of the records before the failed one.
+            self._count(done, len(values), lost)
+            if values:
+                times, keys = columns_of(batch, done, skipped)
+                self.output.emit(Batch(values, times, keys))
 
     def _current_functions(self) -> list[Callable[[Any], Any]]:
         """Return the functions of the steps. A step replaces its ``FirstCall`` after its first record."""
@@ -115,63 +126,108 @@ class FusedOperator(Operator):
         for counters in self._counters:
             counters.idle = idle
 
-    def _count(self, entered: int, left: int) -> None:
+    def _count(self, entered: int, left: int, lost: dict[int, int]) -> None:
         """Count the records between the steps."""
+        if lost:
+            self._count_with_losses(entered, left, lost)
+            return
         for index in range(len(self._counters) - 1):
-            records = entered if index < self._filter_at else left
-            self._counters[index].records_out += records
-            if records:
-                self._counters[index + 1].records_in += records
-                self._counters[index + 1].batches_in += 1
+            self._count_step(index, entered if index < self._filter_at else left)
 
-    def _failure_of(
-        self, cause: BaseException, batch: Batch[Any], left: Iterator[object]
-    ) -> OperatorError:
-        step = step_at(self._shape, _line_of(cause.__traceback__))
-        return self._steps[step].failure(cause, batch, left)
+    def _count_with_losses(self, entered: int, left: int, lost: dict[int, int]) -> None:
+        """Count as ``_count``, after steps have ``lost`` records, by their index."""
+        for index in range(len(self._counters) - 1):
+            if index < self._filter_at:
+                entered -= lost.get(index, 0)
+                self._count_step(index, entered)
+            else:
+                after = sum(count for step, count in lost.items() if step > index)
+                self._count_step(index, left + after)
+
+    def _count_step(self, index: int, records: int) -> None:
+        self._counters[index].records_out += records
+        if records:
+            self._counters[index + 1].records_in += records
+            self._counters[index + 1].batches_in += 1
+
+    def _settle_in_step(
+        self,
+        cause: BaseException,
+        batch: Batch[Any],
+        index: int,
+        values: list[Any],
+        skipped: list[int],
+        lost: dict[int, int],
+    ) -> None:
+        """Apply the policy of the step that failed on record ``index``. Raises ``OperatorError``.
+
+        If it replaces the result, pass that to the remaining steps, whose policies apply to it, too. ``lost`` counts
+        dropped records by the index of their step.
+        """
+        at, record = self._failed_call(cause)
+        original = batch.slice(index, index + 1)
+        while True:
+            one = Batch([record], original.timestamps, original.keys)
+            made = self._steps[at].settle(cause, one, 0)
+            if not made:
+                skipped.append(index)
+                lost[at] = lost.get(at, 0) + 1
+                return
+            result = made[0]
+            try:
+                while True:
+                    if not isinstance(self._steps[at], FilterOperator):
+                        record = result
+                    elif not result:
+                        return
+                    at += 1
+                    if at == len(self._steps):
+                        values.append(record)
+                        return
+                    result = self._functions[at](record)
+            except RAISED as exc:
+                at, cause = min(at, len(self._steps) - 1), exc
+
+    def _failed_call(self, cause: BaseException) -> tuple[int, object]:
+        """Return the index of the step whose function raised ``cause``, and the record that it got."""
+        trace = cause.__traceback__
+        # The outermost frame: a user function may raise an error of an older call, or use a flow of its own.
+        while trace is not None and trace.tb_frame.f_code.co_filename != FILE:
+            trace = trace.tb_next
+        if trace is None:
+            raise InternalError(f"step {self.name!r} failed outside of its functions") from cause
+        at = step_at(self._shape, trace.tb_lineno)
+        return at, trace.tb_frame.f_locals[variables(self._shape)[at]]
 
 
 @cache
-def comprehension(shape: str) -> Comprehension:
-    """Return the comprehension for a ``shape`` such as ``mfm``: ``m`` a map, ``f`` a filter (at most one)."""
+def loop(shape: str) -> Loop:
+    """Return the loop for a ``shape`` such as ``mfm``: ``m`` a map, ``f`` a filter (at most one)."""
     namespace: dict[str, Any] = {}
     exec(compile(source(shape), FILE, "exec"), namespace)
-    made: Comprehension = namespace["run"]
+    made: Loop = namespace["run"]
     return made
 
 
+def variables(shape: str) -> list[str]:
+    """Return the name of the variable with the input of each step: a filter's output is its input."""
+    return [f"v{shape[:index].count('m')}" for index in range(len(shape))]
+
+
 def source(shape: str) -> str:
-    """Return the source of the function, with one call a line."""
-    before, keep, _ = shape.partition("f")
-    value = "v"
-    for index in range(len(before)):
-        value = f"f{index}(\n{value})"
-    condition = ""
-    if keep:
-        condition = f"if f{len(before)}(\ny := {value})"
-        value = "y"
-        for index in range(len(before) + 1, len(shape)):
-            value = f"f{index}(\n{value})"
+    """Return the source of the function: the third line is the first step, and each step has one line."""
     functions = ", ".join(f"f{index}" for index in range(len(shape)))
-    return f"def run(left, {functions}):\n return [\n{value}\nfor v in left\n{condition}\n]"
+    lines = [f"def run(left, values, {functions}):", " for v0 in left:"]
+    for index, (kind, value) in enumerate(zip(shape, variables(shape), strict=True)):
+        last = index == len(shape) - 1
+        call = f"f{index}({value})"
+        if kind == "f":
+            lines.append(f"  if {call}: values.append({value})" if last else f"  if not {call}: continue")
+        else:
+            lines.append(f"  values.append({call})" if last else f"  v{int(value[1:]) + 1} = {call}")
+    return "\n".join(lines)
 
 
 def step_at(shape: str, line: int) -> int:
-    """Return the index of the step that is called on a line (from 1) of ``source``.
-
-    On a line without a call only the truth value of the filter's result can fail, as that of an array of NumPy. The
-    line of that depends on the version of Python.
-    """
-    text = source(shape).splitlines()[line - 1]
-    called = (index for index in range(len(shape)) if f"f{index}(" in text)
-    return next(called, max(shape.find("f"), 0))
-
-
-def _line_of(trace: TracebackType | None) -> int:
-    """Return the line of the innermost frame of the comprehension."""
-    line = 1
-    while trace is not None:
-        if trace.tb_frame.f_code.co_filename == FILE:
-            line = trace.tb_lineno
-        trace = trace.tb_next
-    return line
+    """Return the index of the step that is called on a line (from 1) of ``source``."""
+    return min(max(line - 3, 0), len(shape) - 1)

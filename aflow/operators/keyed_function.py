@@ -9,6 +9,7 @@ from itertools import repeat
 from typing import Any, Final, Generic, TypeVar
 
 from aflow.errors import OperatorError, described, readable, shown
+from aflow.machines.calls.on_error import Fail
 from aflow.model.batch import Batch
 from aflow.model.keys import CheckedKeys
 from aflow.model.time import TimeDomain, Timestamp
@@ -19,11 +20,13 @@ from aflow.operators.handler_results import TAKEN, iterable
 from aflow.operators.key_timers import KeyTimers
 from aflow.operators.keyed_state import keyed_backend, touch
 from aflow.operators.process import LifeCycle, ProcessFunctionOperator, check_kind
+from aflow.operators.transaction_context import TransactionContext
 from aflow.state.broadcast import keyed_states
 from aflow.state.keyed_entries import CapturedRows, KeyedRows
 from aflow.state.layouts import descriptions
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.state.specs import StateSpec, declared_states
+from aflow.state.transactions import Transactions
 
 K = TypeVar("K")
 T = TypeVar("T")
@@ -91,6 +94,8 @@ class KeyedFunctionOperator(ProcessFunctionOperator[F]):
     ) -> None:
         """Call ``handle`` for each record, and emit its results."""
         keys = touch(self, self._backend, batch)
+        if not isinstance(self.on_error, Fail):
+            handle = self._in_transaction(handle)
         if self._ahead:
             handle = self._at_watermark_of_key(handle)
         # Hot path: no allocation for a record; key and timestamp are set, and results are appended to the columns.
@@ -99,20 +104,25 @@ class KeyedFunctionOperator(ProcessFunctionOperator[F]):
         timestamps: list[Any] = []
         left = iter(batch.values)
         moments = repeat(None) if batch.timestamps is None else batch.timestamps
-        self._sides.begin()
+        records = zip(left, keys, moments, strict=False)
+        self._sides.begin(left)
         try:
-            for value, key, at in zip(left, keys, moments, strict=False):
-                if key not in known:
-                    known[key]  # checks it
-                backend.key = key
-                ctx.timestamp = at
-                results = handle(value, ctx)
-                if results is not None:
-                    values.extend(results if type(results) in TAKEN else iterable(results))
-                    timestamps.extend([at] * (len(values) - len(timestamps)))
-        except RAISED as exc:
-            raise self.failure(exc, batch, left) from exc
-        self._handled(values, None if batch.timestamps is None else timestamps)
+            while True:
+                try:
+                    for value, key, at in records:
+                        if key not in known:
+                            known[key]  # checks it
+                        backend.key = key
+                        ctx.timestamp = at
+                        results = handle(value, ctx)
+                        if results is not None:
+                            values.extend(results if type(results) in TAKEN else iterable(results))
+                            timestamps.extend([at] * (len(values) - len(timestamps)))
+                    break
+                except RAISED as exc:
+                    self._settle_handler(exc, batch, left, values, timestamps)
+        finally:
+            self._handled(values, None if batch.timestamps is None else timestamps)
 
     def _at_watermark_of_key(
         self, handle: Callable[[Any, Any], Iterable[Any] | None]
@@ -125,6 +135,27 @@ class KeyedFunctionOperator(ProcessFunctionOperator[F]):
             return handle(value, ctx)
 
         return handle_restored
+
+    def _in_transaction(
+        self, handle: Callable[[Any, Any], Iterable[Any] | None]
+    ) -> Callable[[Any, Any], Iterable[Any] | None]:
+        """Return ``handle`` such that one that raises leaves no change of state, and no timer."""
+        transactions = Transactions(self._backend, self._states)
+        transacted = TransactionContext(
+            clock=self.context.clock,
+            sides=self._sides,
+            backend=self._backend,
+            cells={},
+            timers=self._timers.queues,
+            clocked=self.context.clocked,
+        )
+
+        def handle_in_transaction(value: Any, ctx: Any) -> Iterable[Any] | None:
+            with transacted.of(transactions.open(self._backend.key), ctx):
+                results = handle(value, transacted)
+                return None if results is None else list(iterable(results))
+
+        return handle_in_transaction
 
     def on_watermark(self, timestamp: Timestamp) -> None:
         if timestamp <= self.watermark:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from inspect import isasyncgenfunction, iscoroutinefunction
 from itertools import repeat
 from typing import Any, ClassVar, Generic, TypeVar
@@ -123,17 +123,45 @@ class ProcessFunctionOperator(Operator, Generic[F]):
         timestamps: list[Any] = []
         left = iter(batch.values)
         moments = repeat(None) if batch.timestamps is None else batch.timestamps
-        self._sides.begin()
+        records = zip(left, moments, strict=False)
+        self._sides.begin(left)
         try:
-            for value, at in zip(left, moments, strict=False):
-                ctx.timestamp = at
-                results = handle(value, ctx)
-                if results is not None:
-                    values.extend(results if type(results) in TAKEN else iterable(results))
-                    timestamps.extend([at] * (len(values) - len(timestamps)))
-        except RAISED as exc:
-            raise self.failure(exc, batch, left) from exc
-        self._emit(values, None if batch.timestamps is None else timestamps)
+            while True:
+                try:
+                    for value, at in records:
+                        ctx.timestamp = at
+                        results = handle(value, ctx)
+                        if results is not None:
+                            values.extend(results if type(results) in TAKEN else iterable(results))
+                            timestamps.extend([at] * (len(values) - len(timestamps)))
+                    break
+                except RAISED as exc:
+                    self._settle_handler(exc, batch, left, values, timestamps)
+        finally:
+            self._emit(values, None if batch.timestamps is None else timestamps)
+
+    def _settle_handler(
+        self,
+        cause: BaseException,
+        batch: Batch[Any],
+        left: Iterator[object],
+        values: list[Any],
+        timestamps: list[Any],
+    ) -> None:
+        """Remove the output of the handler that raised ``cause``, and apply ``on_error`` to its record.
+
+        Raises ``OperatorError`` as ``settle`` does.
+        """
+        del values[len(timestamps) :]  # results of a generator that failed later
+        self._sides.retract()
+        index = self.index_of(batch, left)
+        at = None if batch.timestamps is None else batch.timestamps[index]
+        for replaced in self.settle(cause, batch, index):
+            try:
+                values.extend(() if replaced is None else iterable(replaced))
+            except RAISED as exc:
+                raise self.failure_at(exc, batch, index) from exc
+            timestamps.extend([at] * (len(values) - len(timestamps)))
 
     def _emit(self, values: list[Any], timestamps: list[Timestamp] | None) -> None:
         if values:

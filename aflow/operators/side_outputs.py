@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from operator import length_hint
 from typing import Any
 
 from aflow.errors import OperatorError
@@ -13,18 +15,22 @@ from aflow.operators.base import Output
 class SideOutputs:
     """Records for side outputs since ``begin``; ``emit`` sends one batch for each tag, in the order of first use."""
 
-    __slots__ = ("_accepting", "_columns", "_operator")
+    __slots__ = ("_accepting", "_columns", "_operator", "_records")
 
     def __init__(self, operator: str) -> None:
         self._operator = operator
         #: True while a handler may run.
         self._accepting = False
-        #: By tag: values and their timestamps, which are None for all or for none.
-        self._columns: dict[str, tuple[list[Any], list[Any]]] = {}
+        #: By tag: values, their timestamps, which are None for all or for none, and the records that were left to
+        #: handle, which identify the handled one.
+        self._columns: dict[str, tuple[list[Any], list[Any], list[int]]] = {}
+        #: The iterator over the handled records.
+        self._records: Iterator[object] | None = None
 
-    def begin(self) -> None:
-        """Accept records: handlers run."""
+    def begin(self, records: Iterator[object] | None = None) -> None:
+        """Accept records: handlers run, for each of ``records``, a list iterator, if it is given."""
         self._accepting = True
+        self._records = records
 
     def add(self, tag: str, value: object, timestamp: Timestamp | None) -> None:
         """Add a record. Raises ``OperatorError`` outside ``begin`` … ``emit``, when it would not be sent."""
@@ -36,9 +42,20 @@ class SideOutputs:
             )
         column = self._columns.get(tag)
         if column is None:
-            column = self._columns[tag] = ([], [])
+            column = self._columns[tag] = ([], [], [])
         column[0].append(value)
         column[1].append(timestamp)
+        column[2].append(length_hint(self._records))
+
+    def retract(self) -> None:
+        """Remove the records that the handler of the last of ``records`` added; it failed."""
+        current = length_hint(self._records)
+        for tag, column in list(self._columns.items()):
+            count = column[2].count(current)
+            for part in column:
+                del part[len(part) - count :]
+            if not column[0]:
+                del self._columns[tag]
 
     def emit(self, output: Output) -> None:
         """Send the records, and accept no more."""
@@ -46,5 +63,5 @@ class SideOutputs:
         if not self._columns:
             return
         columns, self._columns = self._columns, {}
-        for tag, (values, timestamps) in columns.items():
+        for tag, (values, timestamps, _) in columns.items():
             output.side(tag, Batch(values, None if timestamps[0] is None else timestamps))

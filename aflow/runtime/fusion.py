@@ -1,4 +1,4 @@
-"""Steps of a chain that can run as one comprehension."""
+"""Steps of a chain that can run as one loop."""
 
 from __future__ import annotations
 

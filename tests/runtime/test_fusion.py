@@ -1,4 +1,4 @@
-"""Maps and filters that run as one comprehension: their effect is that of single steps."""
+"""Maps and filters that run as one loop: their effect is that of single steps."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import aflow as af
-from aflow.operators.fused import comprehension
+from aflow.operators.fused import loop
 
 STEPS: dict[str, Callable[[int], int]] = {
     "m": lambda n: n * 3 + 1,
@@ -127,7 +127,7 @@ def test_a_step_that_raises_cancelled_error_has_failed() -> None:
     assert (info.value.operator, info.value.record) == ("gives up", 10)
 
 
-def test_the_record_of_an_error_is_the_input_of_the_fused_run() -> None:
+def test_the_record_of_an_error_is_the_input_of_the_failed_step() -> None:
     flow = af.Flow("run")
     flow.source([10]).map(str).map(divide, name="second").to(  # type: ignore[arg-type]
         af.CollectSink[int]()
@@ -136,7 +136,7 @@ def test_the_record_of_an_error_is_the_input_of_the_fused_run() -> None:
     with pytest.raises(af.OperatorError) as info:
         asyncio.run(flow.run())
 
-    assert (info.value.operator, info.value.record) == ("second", 10)
+    assert (info.value.operator, info.value.record) == ("second", "10")
 
 
 def test_a_step_with_two_readers_is_not_fused_away() -> None:
@@ -151,5 +151,5 @@ def test_a_step_with_two_readers_is_not_fused_away() -> None:
     assert (left.values, right.values) == ([3, 5, 7], [-4, -6])
 
 
-def test_a_comprehension_is_made_once_for_each_shape() -> None:
-    assert comprehension("mfm") is comprehension("mfm")
+def test_a_loop_is_made_once_for_each_shape() -> None:
+    assert loop("mfm") is loop("mfm")

@@ -1,41 +1,54 @@
-"""Error policies: what a record gets whose call was given up, since no attempt or no time is left."""
+"""Error policies: the outcome for a record on which a user function failed, and no attempt or time is left."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Generic, TypeAlias, TypeVar
+from dataclasses import dataclass, field
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from aflow.errors import FlowDefinitionError, shown
 from aflow.model.tags import Tag
+from aflow.model.time import Timestamp
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Fail:
-    """The job fails with an ``OperatorError`` that names the record; a restart calls for it again."""
+    """The job fails with an ``OperatorError`` that names the record; a restart processes it again."""
 
 
 @dataclass(frozen=True, slots=True)
 class Drop:
-    """Drop the record, and count it (``dropped`` in the metrics of the step's calls)."""
+    """Drop the record, and count it: as ``dropped`` of the calls, or as side output ``dropped`` of other steps."""
 
 
 @dataclass(frozen=True)  # not slotted: on Python 3.11 a frozen, slotted generic raises
-class FailedCall(Generic[T]):
-    """A record whose call has failed for good, as it arrives in the side output of ``DeadLetter``.
+class FailedRecord(Generic[T]):
+    """A record that failed for good, as it arrives in the side output of ``DeadLetter``.
 
-    It holds the cause as text, so that it can be stored and sent on.
+    It holds the cause as text, so that it can be stored and sent on. Two are equal if the same value failed for the
+    same reason: ``step`` and ``failed_at`` are not compared.
     """
 
     value: T
+    """The record: the input of the function. For a join the pair ``(left, right)``, for the function of a window a
+    ``Windowed`` with its contents."""
     error: str
     """The class of the error: ``TimeoutError``."""
     message: str
     """The text of the error."""
-    attempts: int
+    attempts: int = 1
     """The number of attempts."""
+    step: str = field(default="", compare=False)
+    """The name of the step."""
+    failed_at: Timestamp = field(default=0, compare=False)
+    """The time of the clock when the record was given up (epoch ms). Its event time is the timestamp of the dead
+    letter."""
+
+
+#: The name of ``FailedRecord`` before steps without calls had policies.
+FailedCall = FailedRecord
 
 
 @dataclass(frozen=True)
@@ -45,7 +58,7 @@ class DeadLetter(Generic[T]):
     Raises ``FlowDefinitionError``.
     """
 
-    tag: Tag[FailedCall[T]]
+    tag: Tag[FailedRecord[T]]
 
     def __post_init__(self) -> None:
         if not isinstance(self.tag, Tag):
@@ -57,7 +70,7 @@ class DeadLetter(Generic[T]):
 
 @dataclass(frozen=True)
 class Fallback(Generic[T]):
-    """``result(value, error)`` takes the place of what the call should have given; called, not awaited.
+    """``result(value, error)`` takes the place of the result of the function; called, not awaited.
 
     What it raises fails the job: it is not called again. Raises ``FlowDefinitionError``.
     """
@@ -72,6 +85,12 @@ class Fallback(Generic[T]):
 
 
 OnError: TypeAlias = Fail | Drop | DeadLetter[T] | Fallback[T]
+
+#: The policy of a step without another one.
+FAIL: Final = Fail()
+
+#: Name of the side output that counts the records that ``Drop`` drops.
+DROPPED: Final = "dropped"
 
 
 def check_on_error(policy: object) -> None:

@@ -8,9 +8,10 @@ from typing import Any, Final
 
 from aflow.machines.calls.call import Call, CallError
 from aflow.machines.calls.failures import call_failed
-from aflow.machines.calls.on_error import DeadLetter, FailedCall
+from aflow.machines.calls.on_error import DeadLetter, FailedRecord
 from aflow.machines.calls.settings import CallResults, CallSettings
 from aflow.model.batch import Batch, in_batches
+from aflow.model.time import Timestamp
 from aflow.operators.base import RAISED, Output
 from aflow.operators.first_call import refuse_coroutine
 
@@ -38,12 +39,14 @@ def send_results(calls: Sequence[Call], settings: CallSettings, output: Output, 
         _send(alike, [call.timestamp for call in alike] if timed else None, settings, output, step)
 
 
-def send_failure(call: Call, settings: CallSettings, output: Output) -> None:
-    """Emit the dead letter of ``call``, which has no result, if the policy asks for one."""
+def send_failure(
+    call: Call, settings: CallSettings, output: Output, step: str, now: Timestamp
+) -> None:
+    """Emit the dead letter of ``call``, which has no result, if the policy asks for one; ``now`` in epoch ms."""
     policy = settings.on_error
     if isinstance(policy, DeadLetter):
         times = None if call.timestamp is None else [call.timestamp]
-        output.side(policy.tag.name, Batch([_failed(call)], times))
+        output.side(policy.tag.name, Batch([_failed(call, step, now)], times))
 
 
 def _send(
@@ -101,6 +104,6 @@ def _together(calls: Sequence[Call], settings: CallSettings, step: str) -> list[
     return made
 
 
-def _failed(call: Call) -> FailedCall[Any]:
+def _failed(call: Call, step: str, now: Timestamp) -> FailedRecord[Any]:
     error = call.error or CallError("", "")
-    return FailedCall(call.value, error.type_name, error.message, call.attempt)
+    return FailedRecord(call.value, error.type_name, error.message, call.attempt, step, now)

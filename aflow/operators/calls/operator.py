@@ -440,7 +440,8 @@ class AsyncOperator(Operator):
                 if results:
                     send_results(results, self.settings, self.output, self.name)
                     results = []
-                send_failure(call, self.settings, self.output)
+                now = self.context.clock.now()
+                send_failure(call, self.settings, self.output, self.name, now)
         send_results(results, self.settings, self.output, self.name)
 
     def _emit_fence(self, fence: Watermark | Idle | Active) -> None:

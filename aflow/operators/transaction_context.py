@@ -1,0 +1,80 @@
+"""The context of a handler whose effects are applied together, or not at all."""
+
+from __future__ import annotations
+
+from collections.abc import Generator
+from contextlib import contextmanager
+from typing import Any, TypeVar, cast
+
+from aflow.errors import InternalError
+from aflow.machines.timer_queue import TimerQueue
+from aflow.model.time import Instant, TimeDomain, Timestamp
+from aflow.operators.context import Context, ProcessContext, timer_moment, undeclared
+from aflow.state.specs import StateSpec
+from aflow.state.transactions import Transaction
+
+K = TypeVar("K")
+C = TypeVar("C")
+
+
+class TransactionContext(Context[K]):
+    """A ``Context`` whose state and timers are those of one transaction.
+
+    The cells show the changes of the handler. State and timers change when the handler returns; if it raises, they do
+    not change. Cells are valid until then, and values of state are copies.
+    """
+
+    __slots__ = ("_timer_changes", "_transaction")
+
+    #: The transaction of the current handler.
+    _transaction: Transaction | None
+    #: Queues and times of timers to register (True) or delete, in order.
+    _timer_changes: list[tuple[TimerQueue[Any, None], Timestamp, bool]]
+
+    @contextmanager
+    def of(self, transaction: Transaction, ctx: ProcessContext) -> Generator[None]:
+        """Be the context of one handler, with the times of ``ctx``: commit if the block returns, else drop."""
+        self.timestamp, self.watermark = ctx.timestamp, ctx.watermark
+        self._transaction = transaction
+        self._timer_changes = []
+        try:
+            yield
+        except BaseException:
+            transaction.drop()
+            raise
+        finally:
+            self._transaction = None
+        transaction.commit()
+        for queue, at, is_set in self._timer_changes:
+            (queue.register if is_set else queue.delete)(at, transaction.key, None)
+
+    @property
+    def key(self) -> K:
+        """The key of the current record."""
+        return cast("K", self._current().key)  # key_by made it: the stream's type says so
+
+    def state(self, spec: StateSpec[C]) -> C:
+        """Return the cell of a declaration, bound to the current key, in the transaction.
+
+        Raises ``FlowDefinitionError`` for a declaration that is no attribute of the process function.
+        """
+        transaction = self._current()
+        try:
+            return transaction.cell(spec)
+        except KeyError:
+            raise undeclared(spec, transaction.declared) from None
+
+    def _set(self, domain: TimeDomain, at: Instant) -> None:
+        self._current()
+        self._timer_changes.append((self._timers[domain], timer_moment(at), True))
+
+    def _delete(self, domain: TimeDomain, at: Instant) -> None:
+        self._current()
+        self._timer_changes.append((self._timers[domain], timer_moment(at), False))
+
+    def _current(self) -> Transaction:
+        """Return the transaction. Raises ``OperatorError`` outside a handler."""
+        if self._transaction is None:
+            hash(self._backend.key)  # raises outside a handler
+            raise InternalError("a context has no transaction within its handler")
+        return self._transaction
