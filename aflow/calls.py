@@ -1,6 +1,8 @@
 """Options of async calls: capacity, rate, cache, circuit breaker, retries, and the handling of failed records.
 
-The policies ``Fail``, ``Drop``, ``DeadLetter`` and ``Fallback`` are those of all steps with ``on_error``. Reached as ``aflow.calls``. ``Retry`` and ``Resource``, which many calls need, are in ``aflow`` itself. ``LoopBlocked``
+The policies ``Fail``, ``Drop``, ``DeadLetter`` and ``Fallback`` are those of all steps with ``on_error``.
+
+Reached as ``aflow.calls``. ``Retry`` and ``Resource``, which many calls need, are in ``aflow`` itself. ``LoopBlocked``
 and ``CallAbandoned`` are events of jobs about calls.
 """
 

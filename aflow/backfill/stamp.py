@@ -27,9 +27,16 @@ class StampOperator(Operator):
     def open(self, context: OperatorContext) -> None:
         super().open(context)
         self._event_time.context = context
+        self._event_time.output = context.output
 
     def process(self, batch: Batch[Any]) -> None:
-        times = self._event_time.stamps(batch)
+        batch, times, failure = self._event_time.stamped(batch)
+        if times:
+            self._emit(batch, times)
+        if failure is not None:
+            raise failure
+
+    def _emit(self, batch: Batch[Any], times: list[Timestamp]) -> None:
         newest, until = max(times), self._until
         if newest > MAX_TIMESTAMP or min(times) < MIN_TIMESTAMP:
             self._event_time.check_range(batch, times)

@@ -54,6 +54,13 @@ class Accumulation:
     None: plain Python values.
     """
 
+    records: Callable[[Any], list[Any]] | None = None
+    """Returns the records of an accumulator that keeps them in another form than a list."""
+
+    def shown(self, held: Any) -> Any:
+        """Return an accumulator as a user may see it: records as a list."""
+        return held if self.records is None else list(self.records(held))
+
     def copy(self, held: Any) -> Any:
         """Return an accumulator equal to ``held`` that may be changed or emitted while ``held`` is kept."""
         if self.fresh is None or self.merge is None:
@@ -183,7 +190,7 @@ def applying(fn: Callable[[list[Any]], Any], lists: Accumulation) -> Accumulatio
             checked = True
         return result
 
-    return replace(lists, result=applied)
+    return replace(lists, result=applied, records=records)
 
 
 def layout_of_records(fn: Callable[[list[Any]], Any] | None, of: type[Any] | None) -> Many[Any]:

@@ -28,7 +28,7 @@ from aflow.machines.watermarks.generators import (
 from aflow.machines.watermarks.multiplexer import SplitMultiplexer
 from aflow.model.batch import Batch
 from aflow.model.codecs import PLAIN
-from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Instant, Timestamp, to_timestamp
+from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Instant, Timestamp
 from aflow.operators.alignment import Alignment, AlignmentMember
 from aflow.operators.base import RAISED, Operator, OperatorContext
 from aflow.operators.first_call import FirstCall
@@ -40,6 +40,7 @@ from aflow.operators.handover import (
     handed_over,
     watermark_before,
 )
+from aflow.operators.stamped import Stamped, stamped
 from aflow.operators.time_unit import UnitCheck
 from aflow.state.snapshot import Captured, OperatorSnapshot, Ready
 
@@ -146,9 +147,17 @@ class EventTimeOperator(Operator):
         self._current = split
         if self._recalled:
             self._send_recalled()
-        times = self.stamps(batch)
+        batch, times, failure = self.stamped(batch)
         if split.idleness is not None:
             self._wake(split, split.idleness)
+        if times:
+            self._process_stamped(split, batch, times)
+        if failure is not None:
+            raise failure
+
+    def _process_stamped(
+        self, split: _SplitTime, batch: Batch[Any], times: list[Timestamp]
+    ) -> None:
         if self._begins is not None and min(times) < self._begins:
             batch = self._without_past(batch, times, self._begins)
             if not batch.values:
@@ -316,14 +325,14 @@ class EventTimeOperator(Operator):
         self.output.side(SKIPPED, skipped)
         return taken
 
-    def stamps(self, batch: Batch[Any]) -> list[Timestamp]:
-        """Return the timestamps of ``batch``. Warns if the first one of the step is clearly in another unit."""
-        times = self._times(batch)
-        if not self._strategy.unit.done:
-            self._strategy.unit.check(self.name, batch.values[0], times[0])
-        return times
+    def stamped(self, batch: Batch[Any]) -> Stamped:
+        """Assign timestamps. Warns if the first one of the step is clearly in another unit."""
+        stamped = self._stamped(batch)
+        if not self._strategy.unit.done and stamped.times:
+            self._strategy.unit.check(self.name, stamped.batch.values[0], stamped.times[0])
+        return stamped
 
-    def _times(self, batch: Batch[Any]) -> list[Timestamp]:
+    def _stamped(self, batch: Batch[Any]) -> Stamped:
         time = self._time
         if time is None:
             if batch.timestamps is None:
@@ -333,17 +342,8 @@ class EventTimeOperator(Operator):
                     operator=self.name,
                     record=batch.values[0],
                 )
-            return batch.timestamps
-        # Hot path (benchmark `keyed_window`).
-        left = iter(batch.values)
-        try:
-            times = [time(value) for value in left]
-            if not _all_ints(times):
-                left = iter(batch.values)
-                return [to_timestamp(at) for at, _ in zip(times, left, strict=True)]
-        except RAISED as exc:
-            raise self.failure(exc, batch, left) from exc
-        return times  # type: ignore[return-value]  # all are int, as was just checked
+            return Stamped(batch, batch.timestamps)
+        return stamped(self, time, batch)
 
     def check_range(self, batch: Batch[Any], times: Sequence[Timestamp]) -> None:
         """Raise ``OperatorError`` for a record with a timestamp of more than 64 bits."""
@@ -473,20 +473,6 @@ class EventTimeOperator(Operator):
         dues = [idleness.due for idleness in awake]
         moments = [at for at in (*dues, self._next_period) if at is not None]
         self.context.alarm.set(min(moments, default=None))
-
-
-def _all_ints(times: Sequence[Any]) -> bool:
-    """Return True if no timestamp needs a conversion. A sum takes 7 ns a record, a check of each type 20.
-
-    A sum of booleans is an int too, but smaller than any of timestamps of this century: then the types are checked.
-    """
-    try:
-        total = sum(times)
-    except TypeError:
-        return False
-    if type(total) is int and 0 <= total <= len(times):
-        return all(type(at) is int for at in times)
-    return type(total) is int
 
 
 def _scan(times: Sequence[Timestamp], newest: Timestamp, behind: int) -> tuple[Timestamp, bool]:

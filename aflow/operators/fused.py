@@ -222,9 +222,13 @@ def source(shape: str) -> str:
         last = index == len(shape) - 1
         call = f"f{index}({value})"
         if kind == "f":
-            lines.append(f"  if {call}: values.append({value})" if last else f"  if not {call}: continue")
+            lines.append(
+                f"  if {call}: values.append({value})" if last else f"  if not {call}: continue"
+            )
         else:
-            lines.append(f"  values.append({call})" if last else f"  v{int(value[1:]) + 1} = {call}")
+            lines.append(
+                f"  values.append({call})" if last else f"  v{int(value[1:]) + 1} = {call}"
+            )
     return "\n".join(lines)
 
 

@@ -57,6 +57,18 @@ class SideOutputs:
             if not column[0]:
                 del self._columns[tag]
 
+    def mark(self) -> dict[str, int]:
+        """Return the number of records of each side output, for ``retract_to``."""
+        return {tag: len(column[0]) for tag, column in self._columns.items()}
+
+    def retract_to(self, mark: dict[str, int]) -> None:
+        """Remove the records that were added after ``mark``."""
+        for tag, column in list(self._columns.items()):
+            for part in column:
+                del part[mark.get(tag, 0) :]
+            if not column[0]:
+                del self._columns[tag]
+
     def emit(self, output: Output) -> None:
         """Send the records, and accept no more."""
         self._accepting = False

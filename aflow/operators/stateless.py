@@ -40,7 +40,7 @@ class MapOperator(Operator):
             while True:
                 try:
                     for value in left:
-                        values.append(fn(value))
+                        values.append(fn(value))  # noqa: PERF401 - keeps results before an error
                     break
                 except RAISED as exc:
                     settle_result(self, exc, batch, self.index_of(batch, left), values, skipped)
@@ -131,7 +131,7 @@ class FilterOperator(Operator):
                 try:
                     for value in left:
                         if keep(value):
-                            values.append(value)
+                            values.append(value)  # noqa: PERF401 - keeps results before an error
                     break
                 except RAISED as exc:
                     index = self.index_of(batch, left)
@@ -149,7 +149,7 @@ class FilterOperator(Operator):
             while True:
                 try:
                     for value in left:
-                        chosen.append(not not keep(value))
+                        chosen.append(bool(keep(value)))  # noqa: PERF401 - keeps results before an error
                     break
                 except RAISED as exc:
                     chosen.append(any(self.settle(exc, batch, self.index_of(batch, left))))
@@ -231,7 +231,7 @@ class KeyByOperator(Operator):
             while True:
                 try:
                     for value in left:
-                        keys.append(key(value))
+                        keys.append(key(value))  # noqa: PERF401 - keeps results before an error
                     break
                 except RAISED as exc:
                     settle_result(self, exc, batch, self.index_of(batch, left), keys, skipped)

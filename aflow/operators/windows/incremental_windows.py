@@ -8,7 +8,7 @@ record that was late for it is still late.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 from typing import Any, Final, TypeAlias, cast
 
@@ -87,25 +87,44 @@ class IncrementalWindows(Operator):
         self.watermark = timestamp
         self._ahead = self._ahead.after(timestamp)
 
-    def _windowed(
-        self, window: TimeWindow, key: Hashable, held: Any, firing: int
-    ) -> Windowed[Any, Any]:
+    def _results(
+        self, contents: Iterable[tuple[TimeWindow, Hashable, Any, int]]
+    ) -> Iterator[Windowed[Any, Any]]:
+        """Yield the results of firings: of window, key, accumulator, and number of the firing.
+
+        If the function of a result raises, the policy applies to the ``Windowed`` with the accumulator.
+        """
         result = self._accumulation.result
-        if result is None:
-            return Windowed(key, window, held, firing)
+        for window, key, held, firing in contents:
+            if result is None:
+                yield Windowed(key, window, held, firing)
+                continue
+            try:
+                value = result(held)
+            except RAISED as exc:
+                failed = Windowed(key, window, self._accumulation.shown(held), firing)
+                error = self._failed(exc, key, window)
+                for replaced in self.settle_record(exc, error, failed, window.max_timestamp):
+                    yield Windowed(key, window, replaced, firing)
+            else:
+                yield Windowed(key, window, value, firing)
+
+    def _emit_firings(self, contents: Iterable[tuple[TimeWindow, Hashable, Any, int]]) -> None:
+        """Emit the results of firings; also before the job fails, those before the failed one."""
+        values: list[Windowed[Any, Any]] = []
         try:
-            return Windowed(key, window, result(held), firing)
-        except RAISED as exc:
-            raise self._failed(exc, key, window) from exc
+            for value in self._results(contents):
+                values.append(value)  # noqa: PERF402 - keeps results before an error
+        finally:
+            self.emit_all(values, [value.window.max_timestamp for value in values])
 
     def _emit_window(self, window: TimeWindow, contents: Mapping[Hashable, Any]) -> None:
         """Emit the first result of a window for each key of ``contents``."""
-        result = self._accumulation.result
-        if result is None:
+        if self._accumulation.result is None:
             values = [Windowed(key, window, held) for key, held in contents.items()]
+            self.emit_all(values, [window.max_timestamp] * len(values))
         else:
-            values = [self._windowed(window, key, held, 1) for key, held in contents.items()]
-        self.emit_all(values, [window.max_timestamp] * len(values))
+            self._emit_firings((window, key, held, 1) for key, held in contents.items())
 
     def _failed(self, cause: BaseException, key: Hashable, window: TimeWindow) -> OperatorError:
         """Describe ``cause``, raised by a user function for the accumulator of ``key`` in ``window``."""
@@ -222,27 +241,31 @@ def fold_into(
 ) -> None:
     """Fold a batch into ``contents``, the accumulators by key of one pane or window.
 
-    Raises ``OperatorError`` of ``step`` for a key that cannot be one, and for a failure of the accumulation.
+    The policy of ``step`` applies to a record for which the accumulation fails. Raises ``OperatorError`` as
+    ``Operator.settle`` does, and for a key that cannot be one.
     """
     # Hot path (benchmark `keyed_window`, and `spark` for sums).
     add, first, number_of = accumulation.add, accumulation.first, accumulation.number_of
     left = iter(batch.values)
-    try:
-        for key, value in zip(keys, left, strict=False):
-            try:
-                held = contents[key]
-            except KeyError:
-                check_key(key)
-                contents[key] = first(value)
-            else:
-                if number_of is None:
-                    contents[key] = add(held, value)
-                elif type(number := number_of(value)) is int:
-                    held[0] += number  # as `add` does, whose call would double the time
+    records = zip(keys, left, strict=False)
+    while True:
+        try:
+            for key, value in records:
+                try:
+                    held = contents[key]
+                except KeyError:
+                    check_key(key)
+                    contents[key] = first(value)
                 else:
-                    plus(held, number)
-    except RAISED as exc:
-        raise step.failure(exc, batch, left) from exc
+                    if number_of is None:
+                        contents[key] = add(held, value)
+                    elif type(number := number_of(value)) is int:
+                        held[0] += number  # as `add` does, whose call would double the time
+                    else:
+                        plus(held, number)
+            break
+        except RAISED as exc:
+            step.settle(exc, batch, step.index_of(batch, left))
 
 
 def fold_by_time(
@@ -264,17 +287,20 @@ def fold_by_time(
     low = high = 0
     contents: dict[Hashable, Any] = {}
     left = iter(batch.values)
-    try:
-        for key, time, value in zip(keys, times, left, strict=False):
-            if not low <= time < high:
-                low, high = pane_at(time)
-                contents = contents_at(low)
-            try:
-                held = contents[key]
-            except KeyError:
-                check_key(key)
-                contents[key] = first(value)
-            else:
-                contents[key] = add(held, value)
-    except RAISED as exc:
-        raise step.failure(exc, batch, left) from exc
+    records = zip(keys, times, left, strict=False)
+    while True:
+        try:
+            for key, time, value in records:
+                if not low <= time < high:
+                    low, high = pane_at(time)
+                    contents = contents_at(low)
+                try:
+                    held = contents[key]
+                except KeyError:
+                    check_key(key)
+                    contents[key] = first(value)
+                else:
+                    contents[key] = add(held, value)
+            break
+        except RAISED as exc:
+            step.settle(exc, batch, step.index_of(batch, left))

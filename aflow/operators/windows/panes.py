@@ -235,19 +235,22 @@ class PaneAggregateOperator(IncrementalWindows):
         add, first, start_of = self._accumulation.add, self._accumulation.first, self._start_of
         panes, size, slide = self._panes, self._size, self._slide
         left = iter(batch.values)
-        try:
-            for key, time, value in zip(keys, times, left, strict=False):
-                start = start_of(time)
-                while start + size > time:
-                    contents = panes[start]
-                    if key in contents:
-                        contents[key] = add(contents[key], value)
-                    else:
-                        check_key(key)
-                        contents[key] = first(value)
-                    start -= slide
-        except RAISED as exc:
-            raise self.failure(exc, batch, left) from exc
+        records = zip(keys, times, left, strict=False)
+        while True:
+            try:
+                for key, time, value in records:
+                    start = start_of(time)
+                    while start + size > time:
+                        contents = panes[start]
+                        if key in contents:
+                            contents[key] = add(contents[key], value)
+                        else:
+                            check_key(key)
+                            contents[key] = first(value)
+                        start -= slide
+                break
+            except RAISED as exc:
+                self.settle(exc, batch, self.index_of(batch, left))
 
     def _add_each(
         self, batch: Batch[Any], keys: Sequence[Hashable], times: Sequence[Timestamp]
@@ -277,19 +280,26 @@ class PaneAggregateOperator(IncrementalWindows):
         if self._stacks is None:
             for start in windows:
                 known = self._fold(batch, index, key, start)
+                if known is None:
+                    return
                 if start <= fired:
                     self._fire_again(key, start, range(start, start + 1), known)
             return
         times = cast("Sequence[Timestamp]", batch.timestamps)
         pane = self._pane_at(times[index])[0]
         known = self._fold(batch, index, key, pane)
+        if known is None:
+            return
         self._stacks.on_record(pane, key)
         again = range(windows.start, min(windows[-1], fired) + 1, self._slide)
         if again:
             self._fire_again(key, pane, again, known)
 
-    def _fold(self, batch: Batch[Any], index: int, key: Hashable, start: Timestamp) -> bool:
-        """Fold a record into the pane that begins at ``start``; return True if the pane had the key before."""
+    def _fold(self, batch: Batch[Any], index: int, key: Hashable, start: Timestamp) -> bool | None:
+        """Fold a record into the pane that begins at ``start``; return True if the pane had the key before.
+
+        None if the accumulation failed, and the policy dropped the record.
+        """
         contents, value = self._panes[start], batch.values[index]
         try:
             known = key in contents
@@ -299,7 +309,8 @@ class PaneAggregateOperator(IncrementalWindows):
                 check_key(key)
                 contents[key] = self._accumulation.first(value)
         except RAISED as exc:
-            raise self.failure_at(exc, batch, index) from exc
+            self.settle(exc, batch, index)
+            return None
         return known
 
     # --------------------------------------------------------------------------------------- firings
@@ -365,8 +376,7 @@ class PaneAggregateOperator(IncrementalWindows):
             if has_others:
                 self._set_firing(start, key, firing)
             window = TimeWindow(start, start + self._size)
-            result = self._windowed(window, key, held, firing)
-            self.output.emit(Batch([result], [window.max_timestamp]))
+            self._emit_firings([(window, key, held, firing)])
 
     def _sums_around(
         self, key: Hashable, pane: Timestamp, windows: range, known: bool

@@ -22,6 +22,7 @@ from operator import attrgetter, length_hint
 from typing import Any, Final
 
 from aflow.errors import FlowDefinitionError
+from aflow.machines.calls.on_error import Fail
 from aflow.model.batch import Batch
 from aflow.model.keys import check_key
 from aflow.model.time import MAX_TIMESTAMP, Timestamp
@@ -112,22 +113,27 @@ class SessionAggregateOperator(IncrementalWindows):
         newest, add, gap = self._newest, self._accumulation.add, self._gap
         late: list[int] = []
         left = iter(batch.values)
+        records = zip(keys, times, left, strict=False)
         try:
-            # Hot path (benchmark `session`).
-            for key, time, value in zip(keys, times, left, strict=False):
-                session = newest.get(key)
-                if session is not None and session.start <= time <= session.end:
-                    session.held = add(session.held, value)
-                    if time + gap > session.end:
-                        session.end = time + gap
-                elif not self._add_to_sessions(key, time, value):
-                    late.append(len(batch) - length_hint(left) - 1)
-        except RAISED as exc:
-            raise self.failure(exc, batch, left) from exc
+            while True:
+                try:
+                    # Hot path (benchmark `session`).
+                    for key, time, value in records:
+                        session = newest.get(key)
+                        if session is not None and session.start <= time <= session.end:
+                            session.held = add(session.held, value)
+                            if time + gap > session.end:
+                                session.end = time + gap
+                        elif not self._add_to_sessions(key, time, value):
+                            late.append(len(batch) - length_hint(left) - 1)
+                    break
+                except RAISED as exc:
+                    self.settle(exc, batch, self.index_of(batch, left))
+        finally:
+            if self._fired_again:
+                fired_again, self._fired_again = self._fired_again, []
+                self._emit_firings(fired_again)
         self._changed.add(keys)
-        if self._fired_again:
-            fired_again, self._fired_again = self._fired_again, []
-            self._emit(fired_again)
         self.emit_side(LATE, batch, late)
 
     def on_watermark(self, timestamp: Timestamp) -> None:
@@ -152,7 +158,7 @@ class SessionAggregateOperator(IncrementalWindows):
                     results.append(self._fire_due(session))
         self._changed.add(changed)
         if results:
-            self._emit(results)
+            self._emit_firings(results)
         self.output.watermark(timestamp)
 
     def _restore_rows(self, keyed: Keyed) -> None:
@@ -193,8 +199,7 @@ class SessionAggregateOperator(IncrementalWindows):
             if session.fired:
                 self._fired_again.append(self._fire(session))
         else:
-            session = self._merged(touched)
-            self._fold(session, time, end, value)
+            session = self._merged(touched, time, end, value)
             self._store(session, watermark)
         return True
 
@@ -203,18 +208,27 @@ class SessionAggregateOperator(IncrementalWindows):
         session.start = min(session.start, time)
         session.end = max(session.end, end)
 
-    def _merged(self, former: list[_Session]) -> _Session:
-        """Return one session in place of several, or of one that has fired and fires again at its end."""
+    def _merged(
+        self, former: list[_Session], time: Timestamp, end: Timestamp, value: object
+    ) -> _Session:
+        """Return one session with a further record in place of several, or of one that has fired and fires again.
+
+        If the accumulation raises, the former sessions remain; with a policy other than ``Fail`` they are unchanged.
+        """
         first, last = former[0], former[-1]
         held = first.held
+        if not isinstance(self.on_error, Fail):
+            held = self._accumulation.copy(held)
         for session in former[1:]:
             held = self._accumulation.merged(held, session.held)
+        merged = _Session(
+            first.key, first.start, last.end, held, max(session.firings for session in former)
+        )
+        self._fold(merged, time, end, value)
         for session in former:
             session.retired = True
             self._remove(session)
-        return _Session(
-            first.key, first.start, last.end, held, max(session.firings for session in former)
-        )
+        return merged
 
     def _store(self, session: _Session, watermark: Timestamp) -> None:
         """Store a session; it fires at once if the watermark has passed its end."""
@@ -298,11 +312,6 @@ class SessionAggregateOperator(IncrementalWindows):
         window = TimeWindow(session.start, session.end)
         held = self._accumulation.copy(session.held) if self._lateness else session.held
         return window, session.key, held, session.firings
-
-    def _emit(self, results: list[_Result]) -> None:
-        times = [window.max_timestamp for window, _, _, _ in results]
-        values = [self._windowed(*result) for result in results]
-        self.emit_all(values, times)
 
 
 _start = attrgetter("start")
