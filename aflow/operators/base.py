@@ -16,7 +16,7 @@ from abc import ABC, abstractmethod
 from asyncio import CancelledError
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, Protocol, Self, TypeGuard
 
 from aflow.errors import AflowError, InternalError, OperatorError
 from aflow.machines.calls.on_error import (
@@ -279,11 +279,7 @@ class Operator(ABC):
         is no ``Exception``. Raises ``OperatorError`` for a failure of ``Fallback``.
         """
         policy = self.on_error
-        if (
-            isinstance(policy, Fail)
-            or isinstance(cause, AflowError | MisuseError)
-            or not isinstance(cause, Exception)
-        ):
+        if isinstance(policy, Fail) or not is_of_record(cause):
             raise error from cause
         if isinstance(policy, Fallback):
             return [self._replaced(policy, cause, value, error)]
@@ -339,6 +335,11 @@ class Operator(ABC):
             key=key,
             timestamp=None if batch.timestamps is None else batch.timestamps[index],
         )
+
+
+def is_of_record(cause: BaseException) -> TypeGuard[Exception]:
+    """Return True if a policy applies to ``cause``: not to errors of aflow, mistakes in the pipeline, cancellations."""
+    return isinstance(cause, Exception) and not isinstance(cause, AflowError | MisuseError)
 
 
 class TwoInputOperator(Operator):

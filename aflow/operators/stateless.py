@@ -11,12 +11,12 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from itertools import compress
 from typing import Any, TypeVar
 
-from aflow.errors import AflowError, OperatorError, shown
+from aflow.errors import OperatorError, shown
 from aflow.machines.calls.on_error import Fail
 from aflow.model.batch import Batch
 from aflow.model.time import Timestamp
-from aflow.operators.base import RAISED, Operator
-from aflow.operators.first_call import FirstCall, MisuseError
+from aflow.operators.base import RAISED, Operator, is_of_record
+from aflow.operators.first_call import FirstCall
 from aflow.operators.handler_results import iterable
 
 C = TypeVar("C")
@@ -64,7 +64,7 @@ class MapBatchOperator(Operator):
             # A copy, since the batch may have other readers and the user may well change a list.
             results = list(self._fn(list(batch.values)))
         except RAISED as exc:
-            if isinstance(exc, AflowError | MisuseError) or not isinstance(exc, Exception):
+            if not is_of_record(exc):
                 raise OperatorError.of(self.name, exc) from exc
             self._map_each(batch, exc)
             return

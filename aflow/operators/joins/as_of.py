@@ -111,7 +111,7 @@ class AsOfJoinOperator(JoinOperator):
     def _emit_joined(self, watermark: Timestamp) -> None:
         """Emit the left records up to ``watermark``, each with the version valid at its time."""
         # Hot path: once for each left record.
-        into, version_at, keeps_left = self._into, self._versions.at, self._keeps_left
+        into, version_at, keeps_left = self._pair_function(), self._versions.at, self._keeps_left
         values: list[Any] = []
         stamps: list[Timestamp] = []
         for at, keys, lefts in self._pending.due(watermark):
@@ -122,12 +122,13 @@ class AsOfJoinOperator(JoinOperator):
                     try:
                         values.append(into(left, right))
                     except RAISED as exc:
+                        self._emit_pairs(values, stamps)  # those before the failed one
                         raise self._failed(exc, key, at, left, right) from exc
                     stamps.append(at)
             if len(values) >= BATCH_RECORDS:
-                self.emit_all(values, stamps)
+                self._emit_pairs(values, stamps)
                 values, stamps = [], []
-        self.emit_all(values, stamps)
+        self._emit_pairs(values, stamps)
 
     def _rows(self, keys: set[Hashable] | None) -> KeyedRows:
         pending, versions = self._pending.by_key(keys), list(self._versions.by_key(keys))

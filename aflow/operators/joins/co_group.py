@@ -20,11 +20,12 @@ from dataclasses import replace
 from typing import Any
 
 from aflow.errors import FlowDefinitionError, OperatorError, shown
+from aflow.machines.calls.on_error import Fail
 from aflow.machines.windows.evictors import EvictorContext
 from aflow.model.batch import Batch
 from aflow.model.codecs import PLAIN, CodecError
 from aflow.model.time import Timestamp
-from aflow.operators.base import RAISED, TwoInputOperator
+from aflow.operators.base import RAISED, OperatorContext, TwoInputOperator, is_of_record
 from aflow.operators.first_call import FirstCall
 from aflow.operators.joins.join import LATE_LEFT, LATE_RIGHT, Join, JoinFunction
 from aflow.operators.windows.arrival_order import ArrivalOrder, Arrivals, ArrivalsCodec
@@ -166,6 +167,21 @@ class WindowJoinOperator(TwoInputWindowOperator):
         pairs = _Pairs(into, kind)
         super().__init__(replace(logic, function=pairs), left_type=left_type, right_type=right_type)
 
+    def open(self, context: OperatorContext) -> None:
+        super().open(context)
+        assert isinstance(self._function, _Pairs)
+        self._function.settle = self._settle_pair
+
+    def _settle_pair(
+        self, cause: BaseException, left: object, right: object, ctx: WindowContext[Any]
+    ) -> list[Any]:
+        """Apply ``on_error`` to a pair. Raises ``cause`` if no policy applies: the caller describes it."""
+        if isinstance(self.on_error, Fail) or not is_of_record(cause):
+            raise cause
+        pair, at = (left, right), ctx.window.max_timestamp
+        error = OperatorError.of(self.name, cause, record=pair, key=ctx.key, timestamp=at)
+        return self.settle_record(cause, error, pair, at)
+
     def _record_failure(
         self, cause: BaseException, batch: Batch[Any], index: int, one: KeyWindow | None
     ) -> OperatorError:
@@ -196,6 +212,8 @@ class _Pairs(WindowFunction[Any, RecordLists, Any]):
 
     #: The pair on which the function failed.
     failed: tuple[Any, Any] | None = None
+    #: Returns the replacement of the result for a pair on which the function raised, if any.
+    settle: Callable[[BaseException, Any, Any, WindowContext[Any]], list[Any]]
 
     def __init__(self, into: JoinFunction, kind: Join) -> None:
         self._into = into
@@ -213,14 +231,14 @@ class _Pairs(WindowFunction[Any, RecordLists, Any]):
         elif not lefts and self._kind.keeps_right:
             lefts = [None]
         results: list[Any] = []
-        left = right = None
-        try:
-            for left in lefts:
-                for right in rights:
+        for left in lefts:
+            for right in rights:
+                try:
                     results.append(into(left, right))
-        except RAISED:
-            self.failed = left, right
-            raise
+                except RAISED as exc:
+                    self.failed = left, right
+                    results += self.settle(exc, left, right, ctx)
+                    self.failed = None
         return results
 
 

@@ -263,7 +263,7 @@ class IntervalJoinOperator(JoinOperator):
     ) -> None:
         """Join records that are on time in an inner join."""
         # Hot path (benchmark `join`): as `_join`, without a call and without an object for each record.
-        into, from_left = self._into, mine is self._left
+        into, from_left = self._pair_function(), mine is self._left
         first, last, expired = mine.first, mine.last, mine.expired_until(self.watermark)
         held, partners, known = mine.held, other.held, self._known_keys
         values: list[Any] = []
@@ -300,10 +300,11 @@ class IntervalJoinOperator(JoinOperator):
                 else:
                     insert(own_times, own, at, value)
         except RAISED as exc:
+            self._emit_pairs(values, stamps)  # those before the failed one
             self._check_keys(batch, keys)
             left, right = (value, partner) if from_left else (partner, value)
             raise self._failed(exc, key, at, left, right) from exc
-        self.emit_all(values, stamps)
+        self._emit_pairs(values, stamps)
 
     def _join(
         self,
@@ -319,23 +320,25 @@ class IntervalJoinOperator(JoinOperator):
         late: list[int] = []
         values: list[Any] = []
         stamps: list[Timestamp] = []
-        for index, (key, at, value) in enumerate(zip(keys, times, batch.values, strict=True)):
-            if at <= ahead.of(key, own):
-                late.append(index)
-                continue
-            partner_times, partner_values = other.take_partners(
-                key, at + mine.first, at + mine.last
-            )
-            for partner_at, partner in zip(partner_times, partner_values, strict=True):
-                values.append(self._pair_of(mine, key, at, value, partner))
-                stamps.append(max(at, partner_at))
-            if at > expired:
-                mine.add(key, at, value, matched=bool(partner_values), expired=expired)
-            elif mine.outer and not partner_values:
-                values.append(self._pair_of(mine, key, at, value, None))
-                stamps.append(at)
+        try:
+            for index, (key, at, value) in enumerate(zip(keys, times, batch.values, strict=True)):
+                if at <= ahead.of(key, own):
+                    late.append(index)
+                    continue
+                partner_times, partner_values = other.take_partners(
+                    key, at + mine.first, at + mine.last
+                )
+                for partner_at, partner in zip(partner_times, partner_values, strict=True):
+                    values.append(self._pair_of(mine, key, at, value, partner))
+                    stamps.append(max(at, partner_at))
+                if at > expired:
+                    mine.add(key, at, value, matched=bool(partner_values), expired=expired)
+                elif mine.outer and not partner_values:
+                    values.append(self._pair_of(mine, key, at, value, None))
+                    stamps.append(at)
+        finally:
+            self._emit_pairs(values, stamps)
         self.emit_side(LATE_LEFT if mine is self._left else LATE_RIGHT, batch, late)
-        self.emit_all(values, stamps)
 
     def _emit_unpaired(self, watermark: Timestamp) -> None:
         """Emit the records that can have no partner, in time order."""
@@ -347,8 +350,12 @@ class IntervalJoinOperator(JoinOperator):
         if not unpaired:
             return
         unpaired.sort(key=lambda each: each[0].at)
-        values = [self._pair_of(side, one.key, one.at, one.value, None) for one, side in unpaired]
-        self.emit_all(values, [one.at for one, _ in unpaired])
+        values: list[Any] = []
+        try:
+            for one, side in unpaired:
+                values.append(self._pair_of(side, one.key, one.at, one.value, None))
+        finally:
+            self._emit_pairs(values, [one.at for one, _ in unpaired[: len(values)]])
 
     def _pair_of(
         self, mine: IntervalSide, key: Hashable, at: Timestamp, value: object, partner: object

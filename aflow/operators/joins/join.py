@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from enum import Enum
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from aflow.errors import (
     CheckpointError,
@@ -15,11 +15,18 @@ from aflow.errors import (
     readable,
     shown,
 )
+from aflow.machines.calls.on_error import Fail
 from aflow.model.batch import Batch
 from aflow.model.codecs import Codec, CodecError
 from aflow.model.keys import CheckedKeys
 from aflow.model.time import Timestamp
-from aflow.operators.base import RAISED, OperatorContext, TwoInputOperator, unsupported
+from aflow.operators.base import (
+    RAISED,
+    OperatorContext,
+    TwoInputOperator,
+    is_of_record,
+    unsupported,
+)
 from aflow.operators.changed_keys import ChangedKeys
 from aflow.operators.first_call import FirstCall
 from aflow.operators.group_watermarks import no_group_ahead, restored_watermarks
@@ -61,6 +68,14 @@ class Join(Enum):
 
 JoinFunction: TypeAlias = Callable[[Any, Any], Any]
 """Returns the result for a left record and a right one; one of them may be None in an outer join."""
+
+
+class _FailedPair(NamedTuple):
+    """A pair for which the function raised ``cause``, in place of its result."""
+
+    cause: Exception
+    left: Any
+    right: Any
 
 
 KeyRecords: TypeAlias = tuple[Any, ...]
@@ -107,9 +122,42 @@ class JoinOperator(TwoInputOperator):
             )
         return self.keys_of(batch), batch.timestamps
 
+    def _pair_function(self) -> JoinFunction:
+        """Return the function of pairs for one batch: with a policy it returns a ``_FailedPair`` if it raises."""
+        if isinstance(self.on_error, Fail):
+            return self._into
+
+        def into(left: Any, right: Any) -> Any:
+            try:
+                return self._into(left, right)
+            except RAISED as exc:
+                if not is_of_record(exc):
+                    raise
+                return _FailedPair(exc, left, right)
+
+        return into
+
+    def _emit_pairs(self, values: list[Any], times: list[Timestamp]) -> None:
+        """Emit the results of pairs; ``on_error`` applies to those for which the function failed."""
+        if not isinstance(self.on_error, Fail):
+            pairs = [
+                pair for one in zip(values, times, strict=True) for pair in self._settled(*one)
+            ]
+            values, times = [value for value, _ in pairs], [at for _, at in pairs]
+        self.emit_all(values, times)
+
+    def _settled(self, value: Any, at: Timestamp) -> list[tuple[Any, Timestamp]]:
+        if not isinstance(value, _FailedPair):
+            return [(value, at)]
+        left, right = value.left, value.right
+        error = self._failed(value.cause, None, at, left, right)
+        return [
+            (replaced, at) for replaced in self.settle_record(value.cause, error, (left, right), at)
+        ]
+
     def _join_pair(self, key: Hashable, at: Timestamp, left: object, right: object) -> Any:
         try:
-            return self._into(left, right)
+            return self._pair_function()(left, right)
         except RAISED as exc:
             raise self._failed(exc, key, at, left, right) from exc
 

@@ -17,6 +17,7 @@ from aflow.model.codecs import PLAIN, CodecError
 from aflow.model.time import Timestamp
 from aflow.model.windows import TimeWindow
 from aflow.operators.accumulation import Accumulation, layout_of_records, listing
+from aflow.operators.base import RAISED
 from aflow.operators.windows.arrival_order import ArrivalOrder, arrivals
 from aflow.operators.windows.logic import WindowLogic
 from aflow.state.layouts import Many
@@ -130,6 +131,15 @@ def _folding(accumulation: Accumulation | None) -> Callable[[list[WindowElement]
     return fold
 
 
+class NoResult(Exception):
+    """The function from an accumulator to its result raised ``cause`` for ``contents``."""
+
+    def __init__(self, cause: BaseException, contents: object) -> None:
+        super().__init__()
+        self.cause = cause
+        self.contents = contents
+
+
 class AccumulatorContents(WindowContents):
     """One accumulator, which may be a list of the records."""
 
@@ -151,7 +161,14 @@ class AccumulatorContents(WindowContents):
     ) -> None:
         shown = one.held if last else self._accumulation.copy(one.held)
         result = self._accumulation.result
-        on_contents(shown if result is None else result(shown))
+        if result is None:
+            on_contents(shown)
+            return
+        try:
+            value = result(shown)
+        except RAISED as exc:
+            raise NoResult(exc, self._accumulation.shown(shown)) from exc
+        on_contents(value)
 
     def encode(self, held: Any) -> bytes:
         return self._codec.encode(held)
@@ -211,7 +228,11 @@ class EvictedContents(WindowContents):
     ) -> None:
         elements = self._kept(self._evictor.before(one.held, one.window, ctx), "before")
         if elements:
-            on_contents(self._fold(elements))
+            try:
+                value = self._fold(elements)
+            except RAISED as exc:
+                raise NoResult(exc, [element.value for element in elements]) from exc
+            on_contents(value)
             elements = self._kept(self._evictor.after(elements, one.window, ctx), "after")
         one.held = elements or EMPTY
 

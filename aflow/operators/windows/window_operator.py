@@ -16,19 +16,20 @@ again, and nothing is kept for a key without trigger memory and timers.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from operator import length_hint
 from typing import Any
 
 from aflow.errors import OperatorError, described, readable, shown
+from aflow.machines.calls.on_error import Fail
 from aflow.machines.windows.assigners import GlobalWindows
 from aflow.machines.windows.trigger import TriggerResult
 from aflow.machines.windows.window_timers import WindowTimers
 from aflow.model.batch import BATCH_RECORDS, Batch
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, TimeDomain, Timestamp
-from aflow.model.windows import GLOBAL_WINDOW
-from aflow.operators.base import RAISED, OperatorContext, StateSize
+from aflow.model.windows import GLOBAL_WINDOW, Windowed
+from aflow.operators.base import RAISED, OperatorContext, StateSize, is_of_record
 from aflow.operators.changed_keys import ChangedKeys, too_many
 from aflow.operators.group_watermarks import no_group_ahead, restored_watermarks
 from aflow.operators.handler_results import TAKEN, iterable
@@ -47,7 +48,7 @@ from aflow.operators.windows.logic import WindowLogic
 from aflow.operators.windows.merging_windows import MergingWindows
 from aflow.operators.windows.separate_windows import RecordWindows, SeparateWindows
 from aflow.operators.windows.staggers import staggers_of, stored_staggers
-from aflow.operators.windows.window_contents import EMPTY, KeyWindow, contents_for
+from aflow.operators.windows.window_contents import EMPTY, KeyWindow, NoResult, contents_for
 from aflow.operators.windows.window_snapshots import WindowSnapshots, timer_row
 from aflow.operators.windows.window_state import WindowState, without_window_states
 from aflow.state.keyed_entries import CapturedRows, KeyedRows, merge_rows
@@ -102,12 +103,14 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         if self._stateful:
             touch(self, self._backend, batch)
         self._sides.begin()
-        if self._ahead:
-            self._add_restored(batch, keys)
-        else:
-            self._add(batch, keys, self._windows.windows_of)
+        try:
+            if self._ahead:
+                self._add_restored(batch, keys)
+            else:
+                self._add(batch, keys, self._windows.windows_of)
+        finally:
+            self._flush_outputs()
         self._changed.add(keys)
-        self._flush_outputs()
 
     def _add_restored(self, batch: Batch[Any], keys: Sequence[Hashable]) -> None:
         """Add records one by one, each at the watermark of its key."""
@@ -124,28 +127,36 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         """Add records to their windows, and apply the results of the trigger."""
         # Hot path: the list of a record's windows is the only object made for it.
         add, ask = self._contents.add, self._logic.trigger.on_element
+        if not isinstance(self.on_error, Fail):
+            add = _distinguished(add)
         trigger_context, late_until = self._trigger_context, self._lifetime.late
         proceed = TriggerResult.CONTINUE
         moments = self._record_times(batch)
         late: list[int] = []
         one: KeyWindow | None = None
         left = iter(batch.values)
-        try:
-            for value, key, time in zip(left, keys, moments, strict=False):
-                one = None
-                for one in windows_of(key, value, time):
-                    trigger_context.at = one
-                    one.held = add(one.held, value, time)
-                    decision = ask(value, time, one.window, trigger_context)
-                    if decision is not proceed:
-                        self._apply(decision, one)
-                        if one.cleanup is None:
-                            self._windows.discard_if_empty(one)
-                if one is None and time <= late_until:
-                    late.append(len(batch) - length_hint(left) - 1)
-        except RAISED as exc:
-            index = len(batch) - length_hint(left) - 1
-            raise self._record_failure(exc, batch, index, one) from exc
+        records = zip(left, keys, moments, strict=False)
+        while True:
+            try:
+                for value, key, time in records:
+                    one = None
+                    for one in windows_of(key, value, time):
+                        trigger_context.at = one
+                        one.held = add(one.held, value, time)
+                        decision = ask(value, time, one.window, trigger_context)
+                        if decision is not proceed:
+                            self._apply(decision, one)
+                            if one.cleanup is None:
+                                self._windows.discard_if_empty(one)
+                    if one is None and time <= late_until:
+                        late.append(len(batch) - length_hint(left) - 1)
+                break
+            except _NotAdded as exc:
+                self.settle(exc.cause, batch, self.index_of(batch, left))
+                if one is not None and one.cleanup is None:
+                    self._windows.discard_if_empty(one)
+            except RAISED as exc:
+                raise self._record_failure(exc, batch, self.index_of(batch, left), one) from exc
         self._emit_late(batch, late)
 
     def on_watermark(self, timestamp: Timestamp) -> None:
@@ -297,7 +308,13 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
             )
         if decision.fires and one.held is not EMPTY:
             last = last or decision.purges
-            self._contents.fire(one, self._call_function, self._trigger_context, last=last)
+            try:
+                self._contents.fire(one, self._call_function, self._trigger_context, last=last)
+            except NoResult as exc:
+                self._function_context.enter(one)
+                one.firing += 1
+                self._settle_firing(exc.cause, exc.contents, one)
+                self._function_context.leave()
         if decision.purges:
             one.held = EMPTY
         if one.cleanup is None and one.held is EMPTY:
@@ -308,12 +325,43 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         one = self._trigger_context.at
         one.firing += 1
         self._function_context.enter(one)
-        results = self._function.process(value, self._function_context)
-        if results is not None:
-            self._values.extend(results if type(results) in TAKEN else iterable(results))
-            missing = len(self._values) - len(self._times)
-            self._times.extend([one.window.max_timestamp] * missing)
+        mark = self._sides.mark()
+        try:
+            self._take(self._function.process(value, self._function_context), one)
+        except RAISED as exc:
+            del self._values[len(self._times) :]
+            self._sides.retract_to(mark)
+            self._settle_firing(exc, value, one)
         self._function_context.leave()
+
+    def _take(self, results: Iterable[Any] | None, one: KeyWindow) -> None:
+        """Buffer the results of a firing of ``one``."""
+        if results is None:
+            return
+        self._values.extend(results if type(results) in TAKEN else iterable(results))
+        missing = len(self._values) - len(self._times)
+        self._times.extend([one.window.max_timestamp] * missing)
+
+    def _settle_firing(self, cause: BaseException, contents: object, one: KeyWindow) -> None:
+        """Apply ``on_error`` to a ``Windowed`` with the contents on which a function raised ``cause``.
+
+        Raises ``cause`` if no policy applies: the caller describes it.
+        """
+        if isinstance(self.on_error, Fail) or not is_of_record(cause):
+            raise cause
+        failed = Windowed(one.key, one.window, contents, one.firing)
+        at = one.window.max_timestamp
+        error = OperatorError(
+            f"step {self.name!r} failed on the contents of key {shown(one.key)} in the {window_text(one.window)}: "
+            f"{described(cause)}",
+            operator=self.name,
+            key=one.key,
+        )
+        for replaced in self.settle_record(cause, error, failed, at):
+            if isinstance(self._function, AsWindowed):
+                self._take((Windowed(one.key, one.window, replaced, one.firing),), one)
+            else:
+                self._take(replaced, one)
 
     def _clean_up(self, one: KeyWindow) -> None:
         """Clear all state of ``one``."""
@@ -374,3 +422,23 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
             key=one.key,
             timestamp=at,
         )
+
+
+class _NotAdded(Exception):
+    """The function of the accumulation raised ``cause`` for a record; no error of an assigner or a trigger."""
+
+    def __init__(self, cause: BaseException) -> None:
+        super().__init__()
+        self.cause = cause
+
+
+def _distinguished(add: Callable[[Any, Any, Timestamp], Any]) -> Callable[..., Any]:
+    """Return ``add`` such that its errors differ from those of assigners and triggers."""
+
+    def distinguished(held: Any, value: Any, timestamp: Timestamp) -> Any:
+        try:
+            return add(held, value, timestamp)
+        except RAISED as exc:
+            raise _NotAdded(exc) from exc
+
+    return distinguished
