@@ -8,6 +8,8 @@ from datetime import timedelta
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, Unpack, overload
 
 from aflow.api.call_detail import call_detail, dead_letters_of
+from aflow.graph.flow_graph import FlowGraph
+from aflow.graph.nodes import Edge
 from aflow.machines.calls.groups import GroupSize
 from aflow.machines.calls.settings import CallResults
 from aflow.model.resource import Resource
@@ -35,6 +37,8 @@ class AsyncCallMethods(ABC, Generic[T]):
     """
 
     _keyed = False
+    _graph: FlowGraph
+    _edge: Edge
 
     @overload
     def map_async(
@@ -225,6 +229,8 @@ class AsyncCallMethods(ABC, Generic[T]):
         groups: GroupSize | None = None,
     ) -> Stream[Any]:
         check_called(method, fn, with_resource=using is not None)
+        if "on_error" not in options:
+            options = {**options, "on_error": self._graph.default_policy(self._edge)}
         settings = call_settings(
             method, fn, options, results, keyed=self._keyed, using=using, into=into, groups=groups
         )

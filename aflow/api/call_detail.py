@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from aflow.machines.calls.on_error import DeadLetter, Drop, Fail, Fallback, OnError
+from aflow.machines.calls.on_error import dead_letter_tag, policy_text
 from aflow.machines.calls.rate import RateLimit
 from aflow.machines.calls.retry import Retry
 from aflow.machines.calls.settings import CallOrder, CallSettings
@@ -26,8 +26,7 @@ def call_detail(settings: CallSettings, using: Resource[Any] | None) -> str:
 
 def dead_letters_of(settings: CallSettings) -> str | None:
     """Return the name of the side output for failed records; None if there is none."""
-    policy = settings.on_error
-    return policy.tag.name if isinstance(policy, DeadLetter) else None
+    return dead_letter_tag(settings.on_error)
 
 
 def _parts(settings: CallSettings, using: Resource[Any] | None) -> Iterator[str]:
@@ -54,7 +53,8 @@ def _parts(settings: CallSettings, using: Resource[Any] | None) -> Iterator[str]
         yield "circuit breaker"
     if settings.cache is not None:
         yield f"cache of {settings.cache.size}"
-    yield from _on_error(settings.on_error)
+    if text := policy_text(settings.on_error):
+        yield text
     if isinstance(using, Resource):  # the graph rejects all other objects
         yield f"using {using.label!r}"
 
@@ -71,15 +71,3 @@ def _rate(rate: RateLimit[Any]) -> str:
     units = "" if rate.cost is None else " units"
     shared = "" if rate.shared is None else f" shared as {rate.shared!r}"
     return f"{rate.count}{units} per {short(to_millis(rate.per, what='RateLimit.per'))}{shared}"
-
-
-def _on_error(policy: OnError[Any]) -> Iterator[str]:
-    match policy:
-        case Drop():
-            yield "failures dropped"
-        case DeadLetter(tag):
-            yield f"failures to {tag.name!r}"
-        case Fallback():
-            yield "failures replaced"
-        case Fail():
-            return

@@ -11,6 +11,15 @@ from aflow.errors import FlowDefinitionError, shown
 from aflow.graph.flow_graph import FlowGraph
 from aflow.graph.nodes import Edge
 from aflow.graph.plan import Plan, make_plan
+from aflow.machines.calls.on_error import (
+    FAIL,
+    DeadLetter,
+    Drop,
+    Fail,
+    FailedRecord,
+    Fallback,
+    check_on_error,
+)
 from aflow.runtime.builtin_connectors.async_iterable_source import AsyncIterableSource
 from aflow.runtime.builtin_connectors.iterable_source import IterableSource
 from aflow.runtime.builtin_connectors.thread_source import ThreadSource
@@ -32,8 +41,22 @@ class Flow:
     [2, 4, 6]
     """
 
-    def __init__(self, name: str) -> None:
-        self.graph = FlowGraph(name)
+    def __init__(
+        self, name: str, *, on_error: Fail | Drop | DeadLetter[object] | None = None
+    ) -> None:
+        """``on_error`` is the policy of all steps that take one and have none: ``Fail()`` by default.
+
+        With ``DeadLetter(tag)``, ``dead_letters`` returns the failed records of all steps. Raises
+        ``FlowDefinitionError``, also for a ``Fallback``: its result depends on the step.
+        """
+        if on_error is not None:
+            check_on_error(on_error)
+        if isinstance(on_error, Fallback):
+            raise FlowDefinitionError(
+                "Flow(on_error=Fallback(…)): the result of a fallback depends on the step; give it to the step, "
+                "and Fail(), Drop() or DeadLetter(tag) to the flow"
+            )
+        self.graph = FlowGraph(name, FAIL if on_error is None else on_error)
 
     @property
     def name(self) -> str:
@@ -72,6 +95,14 @@ class Flow:
         self._check_unread(made)
         node = self.graph.add_source(made, name, parallelism)
         return Stream(self.graph, Edge(node))
+
+    def dead_letters(self) -> Stream[FailedRecord[object]]:
+        """Return the failed records of all steps, for a flow with ``on_error=DeadLetter(tag)``.
+
+        Call it after all other steps. Steps that read the stream have no dead letters: they fail the job, unless they
+        have an ``on_error`` of their own. Raises ``FlowDefinitionError``.
+        """
+        return Stream(self.graph, Edge(self.graph.add_dead_letters()))
 
     def _check_unread(self, source: Source[T]) -> None:
         iterator = _iterator_of(source)

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from aflow.api.checks import check_function, check_storable
 from aflow.api.connected import JoinResults
+from aflow.api.error_policy import error_policy
 from aflow.api.missing_methods import missing_method
 from aflow.api.step_inputs import KeyedPair
 from aflow.api.windows import Windows, choose_windows
 from aflow.errors import FlowDefinitionError, shown
 from aflow.graph.nodes import Edge
+from aflow.machines.calls.on_error import OnError
 from aflow.machines.windows.assigners import GlobalWindows, WindowAssigner
 from aflow.machines.windows.trigger import Trigger
 from aflow.model.time import TimeDomain, short, to_millis
@@ -45,13 +47,22 @@ class JoinStep:
     """Its parameters, for plans."""
     windows: WindowLogic | None = None
 
-    def add(self, kind: Join, into: Callable[..., Any], name: str) -> JoinResults[Any, Any, Any]:
+    def add(
+        self, kind: Join, into: Callable[..., Any], name: str, on_error: OnError[Any] | None
+    ) -> JoinResults[Any, Any, Any]:
         """Add the step to the flow. Raises ``FlowDefinitionError``."""
         check_function(into, f"{self.what}().{kind.value}")
         make = self.operator
         detail = f"{kind.value}, {self.detail}" if self.detail else kind.value
+        policy = _policy(self.pair, on_error, f"{self.what}().{kind.value}")
         return _results(
-            self.what, name, self.pair, lambda: make(into, kind), detail, windows=self.windows
+            self.what,
+            name,
+            self.pair,
+            lambda: make(into, kind).with_policy(policy),
+            detail,
+            windows=self.windows,
+            policy=policy,
         )
 
 
@@ -67,13 +78,25 @@ class _InnerOrLeft(Generic[L, R]):
         def __getattr__(self, name: str) -> Any:
             raise missing_method(self, name)
 
-    def inner(self, into: Callable[[L, R], U], *, name: str) -> JoinResults[L, R, U]:
+    def inner(
+        self,
+        into: Callable[[L, R], U],
+        *,
+        name: str,
+        on_error: OnError[tuple[L, R]] | None = None,
+    ) -> JoinResults[L, R, U]:
         """Emit ``into(left, right)`` for each pair; drop records without a partner."""
-        return self._step.add(Join.INNER, into, name)
+        return self._step.add(Join.INNER, into, name, on_error)
 
-    def left(self, into: Callable[[L, R | None], U], *, name: str) -> JoinResults[L, R, U]:
+    def left(
+        self,
+        into: Callable[[L, R | None], U],
+        *,
+        name: str,
+        on_error: OnError[tuple[L, R | None]] | None = None,
+    ) -> JoinResults[L, R, U]:
         """Emit ``into(left, right)`` for each pair, and ``into(left, None)`` for left records without a partner."""
-        return self._step.add(Join.LEFT, into, name)
+        return self._step.add(Join.LEFT, into, name, on_error)
 
 
 class AsOfJoinedStreams(_InnerOrLeft[L, R]):
@@ -89,13 +112,25 @@ class JoinedStreams(_InnerOrLeft[L, R]):
     Each method adds the step, which is named ``name``, and returns the stream of its results.
     """
 
-    def right(self, into: Callable[[L | None, R], U], *, name: str) -> JoinResults[L, R, U]:
+    def right(
+        self,
+        into: Callable[[L | None, R], U],
+        *,
+        name: str,
+        on_error: OnError[tuple[L | None, R]] | None = None,
+    ) -> JoinResults[L, R, U]:
         """Emit ``into(left, right)`` for each pair, and ``into(None, right)`` for right records without a partner."""
-        return self._step.add(Join.RIGHT, into, name)
+        return self._step.add(Join.RIGHT, into, name, on_error)
 
-    def full(self, into: Callable[[L | None, R | None], U], *, name: str) -> JoinResults[L, R, U]:
+    def full(
+        self,
+        into: Callable[[L | None, R | None], U],
+        *,
+        name: str,
+        on_error: OnError[tuple[L | None, R | None]] | None = None,
+    ) -> JoinResults[L, R, U]:
         """Emit ``into(left, right)`` for each pair, and records of both streams that have no partner with ``None``."""
-        return self._step.add(Join.FULL, into, name)
+        return self._step.add(Join.FULL, into, name, on_error)
 
 
 def interval_join(
@@ -187,19 +222,24 @@ def co_group(
     lateness: timedelta,
     *,
     types: Types,
+    on_error: OnError[Any] | None,
 ) -> JoinResults[Any, Any, Any]:
     """Add the step of ``KeyedStream.co_group``."""
     what = "co_group"
     check_function(into, what)
     _check_types(what, types, name)
+    policy = _policy(pair, on_error, what)
     logic, detail = _logic(f"step {name!r} ({what})", windows, trigger, lateness, pair.key_type)
     return _results(
         what,
         name,
         pair,
-        lambda: CoGroupOperator(logic, into, left_type=types[0], right_type=types[1]),
+        lambda: CoGroupOperator(logic, into, left_type=types[0], right_type=types[1]).with_policy(
+            policy
+        ),
         detail,
         windows=logic,
+        policy=policy,
     )
 
 
@@ -240,6 +280,10 @@ def _logic(
     return logic, chosen.detail
 
 
+def _policy(pair: KeyedPair, on_error: OnError[Any] | None, method: str) -> OnError[Any]:
+    return error_policy(pair.left.graph, on_error, method, pair.left.edge, pair.right.edge)
+
+
 def _depends_on_event_time(assigner: WindowAssigner[Any]) -> bool:
     """Return True if records can be late for windows of ``assigner``."""
     return assigner.domain is TimeDomain.EVENT and not isinstance(assigner, GlobalWindows)
@@ -252,9 +296,10 @@ def _results(
     operator: Callable[[], TwoInputOperator],
     detail: str,
     *,
-    windows: WindowLogic | None = None,
+    windows: WindowLogic | None,
+    policy: OnError[Any],
 ) -> JoinResults[Any, Any, Any]:
     if windows is None or _depends_on_event_time(windows.assigner):
         pair.check_time(what, name)
-    node = pair.add_step(what, name, operator, detail=detail, windows=windows)
+    node = pair.add_step(what, name, operator, detail=detail, windows=windows, on_error=policy)
     return JoinResults(pair.left.graph, Edge(node))

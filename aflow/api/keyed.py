@@ -11,6 +11,7 @@ from aflow.api.async_methods import AsyncCallMethods
 from aflow.api.call_detail import call_detail, dead_letters_of
 from aflow.api.checks import check_count, check_function, check_storable
 from aflow.api.connected import BroadcastConnectedStreams, ConnectedStreams, JoinResults
+from aflow.api.error_policy import NO_RESULT_OF_A_RECORD, error_policy
 from aflow.api.functions import Initial
 from aflow.api.joins import (
     AsOfJoinedStreams,
@@ -27,6 +28,7 @@ from aflow.api.windowed import WindowedStream, WindowResults
 from aflow.api.windows import Session, Windows, choose_windows
 from aflow.graph.flow_graph import FlowGraph
 from aflow.graph.nodes import Edge, Forward
+from aflow.machines.calls.on_error import OnError
 from aflow.machines.windows.assigners import WindowAssigner
 from aflow.machines.windows.evictors import Evictor
 from aflow.machines.windows.trigger import Trigger
@@ -89,36 +91,71 @@ class KeyedStream(AsyncCallMethods[T], Generic[K, T]):
         def __getattr__(self, name: str) -> Any:
             raise missing_method(self, name)
 
-    def map(self, fn: Callable[[T], U], *, name: str | None = None) -> KeyedStream[K, U]:
+    def map(
+        self,
+        fn: Callable[[T], U],
+        *,
+        on_error: OnError[T] | None = None,
+        name: str | None = None,
+    ) -> KeyedStream[K, U]:
         """Replace each value by ``fn(value)`` and keep its key, as Kafka Streams' ``mapValues`` does.
 
         As ``filter`` and ``flat_map``, it runs in the subtask of the step before ``key_by``, upstream of the exchange:
         it adds no exchange, and what ``filter`` drops is not exchanged.
         """
         check_function(fn, "map")
-        return self._upstream("map", name, lambda: MapOperator(fn))
+        policy = self._policy(on_error, "map")
+        return self._upstream("map", name, lambda: MapOperator(fn).with_policy(policy), policy)
 
-    def filter(self, keep: Callable[[T], object], *, name: str | None = None) -> KeyedStream[K, T]:
+    def filter(
+        self,
+        keep: Callable[[T], object],
+        *,
+        on_error: OnError[T] | None = None,
+        name: str | None = None,
+    ) -> KeyedStream[K, T]:
         """Keep the records for which ``keep(value)`` is true, with their keys."""
         check_function(keep, "filter")
-        return self._upstream("filter", name, lambda: FilterOperator(keep))
+        policy = self._policy(on_error, "filter")
+        return self._upstream(
+            "filter", name, lambda: FilterOperator(keep).with_policy(policy), policy
+        )
 
     def flat_map(
-        self, fn: Callable[[T], Iterable[U]], *, name: str | None = None
+        self,
+        fn: Callable[[T], Iterable[U]],
+        *,
+        on_error: OnError[T] | None = None,
+        name: str | None = None,
     ) -> KeyedStream[K, U]:
         """Replace each value by all values of ``fn(value)``, which may be none, with its key and timestamp."""
         check_function(fn, "flat_map")
-        return self._upstream("flat_map", name, lambda: FlatMapOperator(fn))
+        policy = self._policy(on_error, "flat_map")
+        return self._upstream(
+            "flat_map", name, lambda: FlatMapOperator(fn).with_policy(policy), policy
+        )
 
-    def process(self, function: KeyedProcess[K, T, U], *, name: str) -> Stream[U]:
-        """Process each record with the state and the timers of its key."""
+    def process(
+        self,
+        function: KeyedProcess[K, T, U],
+        *,
+        name: str,
+        on_error: OnError[T] | None = None,
+    ) -> Stream[U]:
+        """Process each record with the state and the timers of its key.
+
+        With an ``on_error`` other than ``Fail()``, ``process`` of the function is a transaction: if it raises, its
+        changes of state, its timers and its output are discarded. An error in ``on_timer`` fails the job.
+        """
         check_keyed_process(function)
         key_type = self._key_type
+        policy = self._policy(on_error, "process")
         return self._step(
             "process",
             name,
-            lambda: KeyedProcessOperator(function, key_type=key_type),
+            lambda: KeyedProcessOperator(function, key_type=key_type).with_policy(policy),
             sides=True,
+            on_error=policy,
         )
 
     def process_async(
@@ -134,6 +171,8 @@ class KeyedStream(AsyncCallMethods[T], Generic[K, T]):
         applied together, or not at all. ``options`` are those of ``map_async`` without ``ordered`` and ``cache``.
         """
         check_async_keyed_process(function)
+        if "on_error" not in options:
+            options = {**options, "on_error": self._graph.default_policy(self._edge)}
         settings, resource = handler_settings(function.process, options), resource_of(function)
         key_type = self._key_type
         return self._step(
@@ -146,13 +185,20 @@ class KeyedStream(AsyncCallMethods[T], Generic[K, T]):
             detail=call_detail(settings, resource),
         )
 
-    def reduce(self, fn: Callable[[T, T], T], *, name: str, of: type[T] | None = None) -> Stream[T]:
+    def reduce(
+        self,
+        fn: Callable[[T, T], T],
+        *,
+        name: str,
+        of: type[T] | None = None,
+        on_error: OnError[T] | None = None,
+    ) -> Stream[T]:
         """Reduce the records of each key by ``fn(accumulated, value)``, and emit the result after each record.
 
         The first record of a key is the first accumulated value. ``of`` is the type by which snapshots store it.
         """
         check_function(fn, "reduce")
-        return self._accumulate("reduce", name, reducing(fn), of)
+        return self._accumulate("reduce", name, reducing(fn), of, on_error)
 
     def fold(
         self,
@@ -161,6 +207,7 @@ class KeyedStream(AsyncCallMethods[T], Generic[K, T]):
         *,
         name: str,
         of: type[A] | None = None,
+        on_error: OnError[T] | None = None,
     ) -> Stream[A]:
         """Fold the records of each key into an accumulator, and emit it after each record.
 
@@ -170,7 +217,7 @@ class KeyedStream(AsyncCallMethods[T], Generic[K, T]):
         """
         check_function(initial, "fold")
         check_function(fn, "fold")
-        return self._accumulate("fold", name, folding(initial, fn), of)
+        return self._accumulate("fold", name, folding(initial, fn), of, on_error)
 
     def window(
         self,
@@ -312,6 +359,7 @@ class KeyedStream(AsyncCallMethods[T], Generic[K, T]):
         lateness: timedelta = timedelta(0),
         of: type[T] | None = None,
         other_of: type[R] | None = None,
+        on_error: OnError[Windowed[K, tuple[list[T], list[R]]]] | None = None,
     ) -> JoinResults[T, R, Windowed[K, U]]:
         """Emit ``into(lefts, rights)`` for each key and window: all records of both streams. One list may be empty."""
         return co_group(
@@ -322,23 +370,44 @@ class KeyedStream(AsyncCallMethods[T], Generic[K, T]):
             trigger,
             lateness,
             types=(of, other_of),
+            on_error=on_error,
         )
 
+    def _policy(
+        self, on_error: OnError[Any] | None, method: str, *, fallback: str = ""
+    ) -> OnError[Any]:
+        return error_policy(self._graph, on_error, method, self._edge, fallback=fallback)
+
     def _upstream(
-        self, what: str, name: str | None, operator: Callable[[], Operator]
+        self,
+        what: str,
+        name: str | None,
+        operator: Callable[[], Operator],
+        policy: OnError[Any],
     ) -> KeyedStream[K, Any]:
         """Add a step without state before the exchange by key; its operator must keep the keys."""
         edge = replace(self._edge, partitioning=Forward())
-        node = self._graph.add_step(what, name, (edge,), operator)
+        node = self._graph.add_step(what, name, (edge,), operator, on_error=policy)
         keyed = replace(self._edge, origin=node, side=None)
         return KeyedStream(self._graph, keyed, self._key_type, self._parallelism)
 
     def _accumulate(
-        self, what: str, name: str, accumulation: Accumulation, of: type[Any] | None
+        self,
+        what: str,
+        name: str,
+        accumulation: Accumulation,
+        of: type[Any] | None,
+        on_error: OnError[Any] | None,
     ) -> Stream[Any]:
         check_storable(of, f"step {name!r} ({what})")
         key_type = self._key_type
-        return self._step(what, name, lambda: KeyedAccumulateOperator(accumulation, of, key_type))
+        policy = self._policy(on_error, what, fallback=NO_RESULT_OF_A_RECORD)
+        return self._step(
+            what,
+            name,
+            lambda: KeyedAccumulateOperator(accumulation, of, key_type).with_policy(policy),
+            on_error=policy,
+        )
 
     def _step(
         self, what: str, name: str | None, operator: Callable[[], Operator], **more: Any

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from dataclasses import dataclass
+from typing import Any
 
 from aflow.errors import FlowDefinitionError, shown
 from aflow.graph.flow_graph import FlowGraph
 from aflow.graph.nodes import Edge, Node
+from aflow.machines.calls.on_error import FAIL, OnError
 from aflow.operators.base import TwoInputOperator
 from aflow.operators.windows.logic import WindowLogic
 
@@ -90,6 +92,7 @@ class KeyedPair:
         sides: bool = False,
         detail: str = "",
         windows: WindowLogic | None = None,
+        on_error: OnError[Any] = FAIL,
     ) -> Node:
         """Add a step that reads both streams."""
         return self.left.graph.add_step(
@@ -102,4 +105,5 @@ class KeyedPair:
             parallelism=self.left.parallelism or self.right.parallelism,
             detail=detail,
             windows=windows,
+            on_error=on_error,
         )

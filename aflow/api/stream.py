@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from aflow.api.async_methods import AsyncCallMethods
 from aflow.api.checks import check_function, check_storable
+from aflow.api.error_policy import error_policy
 from aflow.api.missing_methods import missing_method
 from aflow.api.step_inputs import StepInput, check_flow, step_input_of
 from aflow.api.time import Generators, time_strategy, watermark_period
@@ -15,6 +16,7 @@ from aflow.connect import Sink
 from aflow.errors import FlowDefinitionError, shown
 from aflow.graph.flow_graph import FlowGraph, check_parallelism, check_side
 from aflow.graph.nodes import Broadcast, Custom, Edge, HashByKey, Partitioning, Rebalance
+from aflow.machines.calls.on_error import FAIL, OnError
 from aflow.model.tags import Tag
 from aflow.model.time import Instant
 from aflow.operators.alignment import Alignment
@@ -50,10 +52,11 @@ P = ParamSpec("P")
 class Stream(AsyncCallMethods[T]):
     """Records of type ``T``; each method adds a step and returns the stream of its results.
 
-    Functions of steps are called once for each record, synchronously, in the order of the stream. An error that they
-    raise stops the job with an ``OperatorError`` that names the step and the record (for consecutive maps and filters:
-    the input of the first of them). ``name=`` names the step in plans, metrics and errors. A stream may be read
-    several times: every reader receives every record.
+    Functions of steps are called once for each record, synchronously, in the order of the stream. By default an error
+    that they raise stops the job with an ``OperatorError`` that names the step and the record, after the results of the
+    preceding records were emitted. ``on_error=`` of a step, or of the ``Flow``, selects another policy: ``Drop()``,
+    ``DeadLetter(tag)`` or ``Fallback(function)`` of ``aflow.calls``. ``name=`` names the step in plans, metrics and
+    errors. A stream may be read several times: every reader receives every record.
     """
 
     def __init__(self, graph: FlowGraph, edge: Edge) -> None:
@@ -71,35 +74,85 @@ class Stream(AsyncCallMethods[T]):
         def __getattr__(self, name: str) -> Any:
             raise missing_method(self, name)
 
-    def map(self, fn: Callable[[T], U], *, name: str | None = None) -> Stream[U]:
+    def map(
+        self,
+        fn: Callable[[T], U],
+        *,
+        on_error: OnError[T] | None = None,
+        name: str | None = None,
+    ) -> Stream[U]:
         """Replace each value by ``fn(value)``."""
         check_function(fn, "map")
-        return self._step("map", name, lambda: MapOperator(fn))
+        policy = error_policy(self._graph, on_error, "map", self._edge)
+        return self._step("map", name, lambda: MapOperator(fn).with_policy(policy), on_error=policy)
 
-    def filter(self, keep: Callable[[T], object], *, name: str | None = None) -> Stream[T]:
+    def filter(
+        self,
+        keep: Callable[[T], object],
+        *,
+        on_error: OnError[T] | None = None,
+        name: str | None = None,
+    ) -> Stream[T]:
         """Keep the values for which ``keep(value)`` is true."""
         check_function(keep, "filter")
-        return self._step("filter", name, lambda: FilterOperator(keep))
+        policy = error_policy(self._graph, on_error, "filter", self._edge)
+        return self._step(
+            "filter", name, lambda: FilterOperator(keep).with_policy(policy), on_error=policy
+        )
 
-    def flat_map(self, fn: Callable[[T], Iterable[U]], *, name: str | None = None) -> Stream[U]:
-        """Replace each value by all values of ``fn(value)``, which may be none, with its timestamp."""
+    def flat_map(
+        self,
+        fn: Callable[[T], Iterable[U]],
+        *,
+        on_error: OnError[T] | None = None,
+        name: str | None = None,
+    ) -> Stream[U]:
+        """Replace each value by all values of ``fn(value)``, which may be none, with its timestamp.
+
+        A generator that raises has emitted nothing for its value.
+        """
         check_function(fn, "flat_map")
-        return self._step("flat_map", name, lambda: FlatMapOperator(fn))
+        policy = error_policy(self._graph, on_error, "flat_map", self._edge)
+        return self._step(
+            "flat_map", name, lambda: FlatMapOperator(fn).with_policy(policy), on_error=policy
+        )
 
     def map_batch(
-        self, fn: Callable[[list[T]], Sequence[U]], *, name: str | None = None
+        self,
+        fn: Callable[[list[T]], Sequence[U]],
+        *,
+        on_error: OnError[T] | None = None,
+        name: str | None = None,
     ) -> Stream[U]:
         """Replace the values of each batch by ``fn(values)``: one result for each value, in order.
 
-        For vectorised work (NumPy, a model). A batch has at least one value; its size depends on the load.
+        For vectorised work (NumPy, a model). A batch has at least one value; its size depends on the load. If ``fn``
+        raises for several values, it is called again for each of them alone, and ``on_error`` applies to those for
+        which it raises again.
         """
         check_function(fn, "map_batch")
-        return self._step("map_batch", name, lambda: MapBatchOperator(fn))
+        policy = error_policy(self._graph, on_error, "map_batch", self._edge)
+        return self._step(
+            "map_batch", name, lambda: MapBatchOperator(fn).with_policy(policy), on_error=policy
+        )
 
-    def process(self, function: ProcessFunction[T, U], *, name: str | None = None) -> Stream[U]:
+    def process(
+        self,
+        function: ProcessFunction[T, U],
+        *,
+        on_error: OnError[T] | None = None,
+        name: str | None = None,
+    ) -> Stream[U]:
         """Process each record with access to its timestamp, the watermark, and side outputs."""
         check_process_function(function)
-        return self._step("process", name, lambda: ProcessOperator(function), sides=True)
+        policy = error_policy(self._graph, on_error, "process", self._edge)
+        return self._step(
+            "process",
+            name,
+            lambda: ProcessOperator(function).with_policy(policy),
+            sides=True,
+            on_error=policy,
+        )
 
     def event_time(
         self,
@@ -110,6 +163,7 @@ class Stream(AsyncCallMethods[T]):
         idle_after: timedelta | None = None,
         align: Alignment | None = None,
         watermark_interval: timedelta | None = None,
+        on_error: OnError[T] | None = None,
         name: str | None = None,
     ) -> Stream[T]:
         """Assign the timestamp ``time(value)`` to each record, and emit watermarks.
@@ -126,13 +180,21 @@ class Stream(AsyncCallMethods[T]):
         With ``align`` the source waits while it is too far ahead of the slowest source of its group; this step must
         then directly follow the source.
 
+        ``on_error`` applies to errors of ``time``: a ``Fallback`` returns the time. Dead letters have
+        the timestamp of the source, if any. A time without time zone or of another type fails the job.
+
         Chained to the source, the step tracks the watermark of each split; after an exchange, of the merged stream.
         """
         if time is not None:
             check_function(time, "event_time")
         strategy = time_strategy(max_delay, generator, idle_after, align, watermark_interval)
+        policy = error_policy(self._graph, on_error, "event_time", self._edge)
         return self._step(
-            "event_time", name, lambda: EventTimeOperator(time, strategy), begins_time=True
+            "event_time",
+            name,
+            lambda: EventTimeOperator(time, strategy).with_policy(policy),
+            begins_time=True,
+            on_error=policy,
         )
 
     def key_by(
@@ -141,6 +203,7 @@ class Stream(AsyncCallMethods[T]):
         *,
         of: type[K] | None = None,
         parallelism: int | None = None,
+        on_error: OnError[T] | None = None,
         name: str | None = None,
     ) -> KeyedStream[K, T]:
         """Partition the stream by ``key(value)``: records with equal keys are in one subtask, in order.
@@ -148,7 +211,7 @@ class Stream(AsyncCallMethods[T]):
         Keys are str, bytes, int, bool, None, float, tuple, datetime, date, UUID, Enum, Decimal or frozen
         dataclasses of these (docs/reference/key-hash.md). ``of`` is the type of the keys, by which snapshots store
         them; needed for enums and dataclasses only. ``parallelism`` is the number of subtasks of the keyed steps,
-        by default that of the job.
+        by default that of the job. ``on_error`` applies to errors of ``key``: a ``Fallback`` returns the key.
         """
         # It imports Stream, so an import at the top would be circular.
         from aflow.api.keyed import KeyedStream
@@ -156,7 +219,14 @@ class Stream(AsyncCallMethods[T]):
         check_function(key, "key_by")
         check_parallelism(parallelism)
         check_storable(of, "key_by()" if name is None else f"step {name!r} (key_by)")
-        node = self._graph.add_step("key_by", name, (self._edge,), lambda: KeyByOperator(key))
+        policy = error_policy(self._graph, on_error, "key_by", self._edge)
+        node = self._graph.add_step(
+            "key_by",
+            name,
+            (self._edge,),
+            lambda: KeyByOperator(key).with_policy(policy),
+            on_error=policy,
+        )
         return KeyedStream(self._graph, Edge(node, partitioning=HashByKey()), of, parallelism)
 
     def ingestion_time(
@@ -185,7 +255,7 @@ class Stream(AsyncCallMethods[T]):
 
         The arguments are those of ``KeyedStream.window``.
         """
-        keyed = self.key_by(_no_key, parallelism=1)
+        keyed = self.key_by(_no_key, parallelism=1, on_error=FAIL)
         return keyed.window(windows, trigger=trigger, evictor=evictor, lateness=lateness)
 
     def union(self, *others: Stream[T], name: str | None = None) -> Stream[T]:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable
 from typing import TYPE_CHECKING, Any, Generic, TypeVar, overload
 
 from aflow.api.checks import check_function, check_storable
+from aflow.api.error_policy import NO_RESULT_OF_A_RECORD, error_policy
 from aflow.api.functions import Initial
 from aflow.api.missing_methods import missing_method
 from aflow.api.stream import Stream
@@ -13,6 +14,7 @@ from aflow.api.windows import WindowChoice
 from aflow.errors import FlowDefinitionError
 from aflow.graph.flow_graph import FlowGraph
 from aflow.graph.nodes import Edge
+from aflow.machines.calls.on_error import OnError
 from aflow.model.windows import Windowed
 from aflow.operators.accumulation import Accumulation, aggregating, folding, reducing
 from aflow.operators.windows.factory import check_logic, window_operator
@@ -47,6 +49,10 @@ class WindowedStream(Generic[K, T]):
     ``then`` is a ``WindowFunction`` that transforms each result, with access to key, window and watermark. ``of`` is
     the type by which snapshots store the accumulators or records; needed unless they are plain Python values. With an
     evictor, and for sliding ``Count`` windows, it is the type of the records.
+
+    ``on_error`` applies to two kinds of record: one for which ``fn`` (``add``) raises when it is folded, and a
+    ``Windowed`` with the contents of a window for which ``result``, ``then``, or the function of ``apply`` or
+    ``process`` raises. Errors of ``merge``, triggers, evictors and assigners fail the job.
     """
 
     def __init__(
@@ -78,6 +84,7 @@ class WindowedStream(Generic[K, T]):
         name: str,
         merge: Callable[[A, A], A] | None = None,
         of: type[A] | type[T] | None = None,
+        on_error: OnError[T | Windowed[K, A]] | None = None,
     ) -> WindowResults[T, Windowed[K, A]]: ...
 
     @overload
@@ -90,6 +97,7 @@ class WindowedStream(Generic[K, T]):
         then: WindowFunction[K, A, U],
         merge: Callable[[A, A], A] | None = None,
         of: type[A] | type[T] | None = None,
+        on_error: OnError[T | Windowed[K, A]] | None = None,
     ) -> WindowResults[T, U]: ...
 
     def fold(
@@ -101,6 +109,7 @@ class WindowedStream(Generic[K, T]):
         then: WindowFunction[K, A, Any] | None = None,
         merge: Callable[[A, A], A] | None = None,
         of: type[A] | type[T] | None = None,
+        on_error: OnError[T | Windowed[K, A]] | None = None,
     ) -> WindowResults[T, Any]:
         """Fold the records of each key and window: ``fn(accumulator, value)`` returns the next accumulator.
 
@@ -113,11 +122,16 @@ class WindowedStream(Generic[K, T]):
         check_function(fn, "fold")
         if merge is not None:
             check_function(merge, "fold(merge=…)")
-        return self._folded("window.fold", folding(initial, fn, merge), name, then, of)
+        return self._folded("window.fold", folding(initial, fn, merge), name, then, of, on_error)
 
     @overload
     def reduce(
-        self, fn: Callable[[T, T], T], *, name: str, of: type[T] | None = None
+        self,
+        fn: Callable[[T, T], T],
+        *,
+        name: str,
+        of: type[T] | None = None,
+        on_error: OnError[T | Windowed[K, T]] | None = None,
     ) -> WindowResults[T, Windowed[K, T]]: ...
 
     @overload
@@ -128,6 +142,7 @@ class WindowedStream(Generic[K, T]):
         name: str,
         then: WindowFunction[K, T, U],
         of: type[T] | None = None,
+        on_error: OnError[T | Windowed[K, T]] | None = None,
     ) -> WindowResults[T, U]: ...
 
     def reduce(
@@ -137,6 +152,7 @@ class WindowedStream(Generic[K, T]):
         name: str,
         then: WindowFunction[K, T, Any] | None = None,
         of: type[T] | None = None,
+        on_error: OnError[T | Windowed[K, T]] | None = None,
     ) -> WindowResults[T, Any]:
         """Reduce the records of each key and window by ``fn(accumulated, value)``, starting with the first record.
 
@@ -144,11 +160,16 @@ class WindowedStream(Generic[K, T]):
         combines the results of two parts, so it must be associative.
         """
         check_function(fn, "reduce")
-        return self._folded("window.reduce", reducing(fn), name, then, of)
+        return self._folded("window.reduce", reducing(fn), name, then, of, on_error)
 
     @overload
     def aggregate(
-        self, aggregate: Aggregate[T, A, R], *, name: str, of: type[A] | type[T] | None = None
+        self,
+        aggregate: Aggregate[T, A, R],
+        *,
+        name: str,
+        of: type[A] | type[T] | None = None,
+        on_error: OnError[T | Windowed[K, A] | Windowed[K, R]] | None = None,
     ) -> WindowResults[T, Windowed[K, R]]: ...
 
     @overload
@@ -159,6 +180,7 @@ class WindowedStream(Generic[K, T]):
         name: str,
         then: WindowFunction[K, R, U],
         of: type[A] | type[T] | None = None,
+        on_error: OnError[T | Windowed[K, A] | Windowed[K, R]] | None = None,
     ) -> WindowResults[T, U]: ...
 
     def aggregate(
@@ -168,26 +190,37 @@ class WindowedStream(Generic[K, T]):
         name: str,
         then: WindowFunction[K, R, Any] | None = None,
         of: type[A] | type[T] | None = None,
+        on_error: OnError[T | Windowed[K, A] | Windowed[K, R]] | None = None,
     ) -> WindowResults[T, Any]:
         """Aggregate the records of each key and window, by your ``Aggregate`` or one of ``aflow.aggregates``."""
         check_aggregate(aggregate, f"step {name!r} (window.aggregate)")
-        return self._folded("window.aggregate", aggregating(aggregate), name, then, of)
+        return self._folded("window.aggregate", aggregating(aggregate), name, then, of, on_error)
 
     def apply(
-        self, fn: Callable[[list[T]], R], *, name: str, of: type[T] | None = None
+        self,
+        fn: Callable[[list[T]], R],
+        *,
+        name: str,
+        of: type[T] | None = None,
+        on_error: OnError[Windowed[K, list[T]]] | None = None,
     ) -> WindowResults[T, Windowed[K, R]]:
         """Emit ``fn(values)`` for each key and window, with all its records in the order of their arrival.
 
         ``fn`` may change the list.
         """
         check_function(fn, "apply")
-        return self._results("window.apply", name, of, apply=fn)
+        return self._results("window.apply", name, of, on_error, apply=fn)
 
     def process(
-        self, function: WindowFunction[K, list[T], U], *, name: str, of: type[T] | None = None
+        self,
+        function: WindowFunction[K, list[T], U],
+        *,
+        name: str,
+        of: type[T] | None = None,
+        on_error: OnError[Windowed[K, list[T]]] | None = None,
     ) -> WindowResults[T, U]:
         """Emit the results of ``function`` for all records of each key and window, in the order of their arrival."""
-        return self._results("window.process", name, of, function=function)
+        return self._results("window.process", name, of, on_error, function=function)
 
     def _folded(
         self,
@@ -196,14 +229,16 @@ class WindowedStream(Generic[K, T]):
         name: str,
         then: WindowFunction[Any, Any, Any] | None,
         of: type[Any] | None,
+        on_error: OnError[Any] | None,
     ) -> WindowResults[T, Any]:
-        return self._results(what, name, of, accumulation=accumulation, function=then)
+        return self._results(what, name, of, on_error, accumulation=accumulation, function=then)
 
     def _results(
         self,
         what: str,
         name: str,
         of: type[Any] | None,
+        on_error: OnError[Any] | None,
         *,
         accumulation: Accumulation | None = None,
         function: WindowFunction[Any, Any, Any] | None = None,
@@ -213,6 +248,8 @@ class WindowedStream(Generic[K, T]):
         check_storable(of, where)
         if function is not None or what == "window.process":
             check_window_function(function)
+        folds = "" if accumulation is None else NO_RESULT_OF_A_RECORD
+        policy = error_policy(self._graph, on_error, where, self._edge, fallback=folds)
         logic = WindowLogic(
             assigner=self._windows.assigner,
             trigger=self._windows.trigger,
@@ -223,6 +260,7 @@ class WindowedStream(Generic[K, T]):
             apply=apply,
             of=of,
             key_type=self._key_type,
+            on_error=policy,
         )
         try:
             check_logic(logic)
@@ -238,5 +276,6 @@ class WindowedStream(Generic[K, T]):
             parallelism=self._parallelism,
             detail=self._windows.detail,
             windows=logic,
+            on_error=policy,
         )
         return WindowResults(self._graph, Edge(node))

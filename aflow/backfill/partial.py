@@ -18,6 +18,7 @@ from typing import Any, Final
 from aflow.backfill.exit_writer import without_time
 from aflow.errors import InternalError
 from aflow.graph.nodes import Edge, Kind, Node
+from aflow.machines.calls.on_error import Fail
 from aflow.machines.windows.assigners import SlidingWindows, TumblingWindows, WindowAssigner
 from aflow.model.batch import BATCH_RECORDS, Batch
 from aflow.model.time import MIN_TIMESTAMP, Timestamp
@@ -81,6 +82,8 @@ def _parts_of(head: Node) -> _PartialAggregation | None:
         return None
     accumulation = logic.accumulation
     if accumulation is None or not accumulation.commutative or not is_incremental(logic):
+        return None
+    if not isinstance(logic.on_error, Fail):  # a dead letter belongs to the step itself
         return None
     part = _part(logic.assigner)
     return None if part is None else _PartialAggregation(logic, accumulation, part)

@@ -8,21 +8,27 @@ from typing import Any
 from aflow.connect import Sink, Source
 from aflow.errors import FlowDefinitionError, shown
 from aflow.graph.nodes import KEY_PRESERVING_METHODS, Edge, Kind, Node
+from aflow.machines.calls.on_error import FAIL, OnError, dead_letter_tag, policy_text
 from aflow.model.resource import Resource
 from aflow.model.tags import Tag
 from aflow.operators.base import Operator
+from aflow.operators.stateless import PassThroughOperator
 from aflow.operators.windows.logic import WindowLogic
 
 
 class FlowGraph:
     """An acyclic graph that only grows: each node is added once, after its inputs."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, on_error: OnError[Any] = FAIL) -> None:
         if not isinstance(name, str) or not name.strip():
             raise FlowDefinitionError(
                 f"a flow needs a name, not {shown(name)}; for example Flow('orders')"
             )
         self.name = name
+        #: The policy of steps without one of their own.
+        self.on_error = on_error
+        #: The step that merges the dead letters of ``on_error``; None before ``add_dead_letters``.
+        self._dead_letters: Node | None = None
         self.nodes: list[Node] = []
         #: All names, given or generated. A name identifies a step across restarts, so it is unique.
         self._names: set[str] = set()
@@ -60,6 +66,7 @@ class FlowGraph:
         begins_time: bool = False,
         sides: bool = False,
         dead_letters: str | None = None,
+        on_error: OnError[Any] = FAIL,
         resource: Resource[Any] | None = None,
         parallelism: int | None = None,
         detail: str = "",
@@ -68,8 +75,9 @@ class FlowGraph:
         """Add a step that transforms its inputs. A stateful one must be named: the name identifies its state.
 
         ``sides`` is True if user code in it may write to side outputs. The inputs of a ``TwoInputOperator`` are the
-        left and the right one, in this order.
+        left and the right one, in this order. ``on_error`` is the policy of a step without calls.
         """
+        dead_letters = dead_letters or dead_letter_tag(on_error)
         if stateful and name is None:
             raise FlowDefinitionError(
                 f"{what}() keeps state, so it needs a name that stays the same when the pipeline changes; "
@@ -87,13 +95,49 @@ class FlowGraph:
             stateful=stateful,
             begins_time=begins_time,
             has_time=begins_time or any(edge.origin.has_time for edge in inputs),
-            sides=sides,
+            sides=sides or dead_letters is not None,
             dead_letters=dead_letters,
             resource=resource,
             parallelism=parallelism,
-            detail=detail,
+            detail=", ".join(filter(None, (detail, policy_text(on_error)))),
             windows=windows,
         )
+
+    def default_policy(self, *inputs: Edge) -> OnError[Any]:
+        """Return the policy of a step that reads ``inputs`` and has none of its own.
+
+        A step downstream of the dead letters of the flow fails the job. Raises ``FlowDefinitionError`` for another step
+        that is added after those were merged.
+        """
+        merged = self._dead_letters
+        if merged is None:
+            return self.on_error
+        if any(_is_downstream(edge.origin, merged) for edge in inputs):
+            return FAIL
+        raise FlowDefinitionError(
+            f"flow {self.name!r}: dead_letters() has merged the dead letters of all steps, and a step was added after "
+            f"it; call dead_letters() after all other steps"
+        )
+
+    def add_dead_letters(self) -> Node:
+        """Add the step that merges the dead letters of all steps by the policy of the flow.
+
+        Raises ``FlowDefinitionError``.
+        """
+        tag = dead_letter_tag(self.on_error)
+        if tag is None:
+            raise FlowDefinitionError(
+                f"flow {self.name!r} has no dead letters: its on_error is {self.on_error!r}; "
+                f"write Flow({self.name!r}, on_error=DeadLetter(tag))"
+            )
+        if self._dead_letters is None:
+            edges = [Edge(node, side=tag) for node in self.nodes if node.dead_letters == tag]
+            if not edges:
+                raise FlowDefinitionError(
+                    f"flow {self.name!r} has no step with dead letters yet; call dead_letters() after all other steps"
+                )
+            self._dead_letters = self.add_step("union", None, tuple(edges), PassThroughOperator)
+        return self._dead_letters
 
     def add_sink(self, sink: Sink[Any], name: str | None, edge: Edge) -> Node:
         """Add a sink at the end of a stream."""
@@ -199,11 +243,24 @@ class FlowGraph:
                 raise FlowDefinitionError(_unread(node, tag, what))
 
 
+def _is_downstream(node: Node, of: Node) -> bool:
+    """Return True if ``node`` is ``of``, or reads it through other nodes."""
+    return node is of or any(_is_downstream(edge.origin, of) for edge in node.inputs)
+
+
 def _is_keyed(node: Node) -> bool:
     """Return True for ``key_by``, and for steps of its keyed stream that keep the keys."""
     while node.what in KEY_PRESERVING_METHODS and node.inputs:
         node = node.inputs[0].origin
     return node.what == "key_by"
+
+
+def _all_letters(node: Node) -> str:
+    return (
+        "; flow.dead_letters() reads those of all steps of a flow with on_error=DeadLetter(…)"
+        if node.source is None
+        else ""
+    )
 
 
 def _unread(node: Node, tag: str, what: str) -> str:
@@ -214,7 +271,7 @@ def _unread(node: Node, tag: str, what: str) -> str:
     )
     return (
         f"{kind} {node.name!r} sends {what} to side output {tag!r}, which no step reads; read them with .side(tag) "
-        f"directly after the {kind}, or {instead}"
+        f"directly after the {kind}, or {instead}{_all_letters(node)}"
     )
 
 
@@ -236,7 +293,7 @@ def check_side(edge: Edge, tag: Tag[Any]) -> None:
     elif not origin.sides:
         raise FlowDefinitionError(
             f"step {origin.name!r} ({origin.what}) has no side outputs; side({tag.name!r}) belongs directly after "
-            f"process(), map_async(on_error=DeadLetter(…)) or a source with dead_letters"
+            f"process(), a step with on_error=DeadLetter(…) or a source with dead_letters"
         )
 
 

@@ -10,6 +10,7 @@ from aflow.model.keys import check_key
 from aflow.operators.accumulation import Accumulation
 from aflow.operators.base import RAISED, OperatorContext
 from aflow.operators.keyed_state import KeyedStateOperator, touch
+from aflow.operators.stateless import columns_of
 from aflow.state.specs import ValueState
 
 
@@ -43,18 +44,28 @@ class KeyedAccumulateOperator(KeyedStateOperator):
         accumulators = self._accumulators
         first, add = self._accumulation.first, self._accumulation.add
         results: list[Any] = []
+        skipped: list[int] = []
         left = iter(batch.values)
+        records = zip(left, keys, strict=True)
         try:
-            for value, key in zip(left, keys, strict=True):
+            while True:
                 try:
-                    before = accumulators[key]
-                except KeyError:
-                    check_key(key)
-                    after = first(value)
-                else:
-                    after = add(before, value)
-                accumulators[key] = after
-                results.append(after)
-        except RAISED as exc:
-            raise self.failure(exc, batch, left) from exc
-        self.output.emit(Batch(results, batch.timestamps))
+                    for value, key in records:
+                        try:
+                            before = accumulators[key]
+                        except KeyError:
+                            check_key(key)
+                            after = first(value)
+                        else:
+                            after = add(before, value)
+                        accumulators[key] = after
+                        results.append(after)
+                    break
+                except RAISED as exc:
+                    index = self.index_of(batch, left)
+                    self.settle(exc, batch, index)
+                    skipped.append(index)
+        finally:
+            if results:
+                times, _ = columns_of(batch, len(results) + len(skipped), skipped)
+                self.output.emit(Batch(results, times))

@@ -141,7 +141,7 @@ class KeyedFunctionOperator(ProcessFunctionOperator[F]):
     ) -> Callable[[Any, Any], Iterable[Any] | None]:
         """Return ``handle`` such that one that raises leaves no change of state, and no timer."""
         transactions = Transactions(self._backend, self._states)
-        transacted = TransactionContext(
+        transacted = TransactionContext[Any](
             clock=self.context.clock,
             sides=self._sides,
             backend=self._backend,

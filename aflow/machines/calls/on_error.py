@@ -93,6 +93,24 @@ FAIL: Final = Fail()
 DROPPED: Final = "dropped"
 
 
+def policy_text(policy: OnError[Any]) -> str:
+    """Return the policy as plans show it; an empty text for ``Fail``."""
+    match policy:
+        case Drop():
+            return "failures dropped"
+        case DeadLetter(tag):
+            return f"failures to {tag.name!r}"
+        case Fallback():
+            return "failures replaced"
+        case Fail():
+            return ""
+
+
+def dead_letter_tag(policy: OnError[Any]) -> str | None:
+    """Return the name of the side output for failed records; None if there is none."""
+    return policy.tag.name if isinstance(policy, DeadLetter) else None
+
+
 def check_on_error(policy: object) -> None:
     """Raise ``FlowDefinitionError`` unless ``policy`` is one of the four."""
     if not isinstance(policy, Fail | Drop | DeadLetter | Fallback):

@@ -9,6 +9,7 @@ from inspect import iscoroutinefunction, signature
 from typing import Final
 
 from aflow.errors import FlowDefinitionError, shown
+from aflow.machines.calls.on_error import Fail
 from aflow.machines.windows.assigners import SessionWindows, SlidingWindows, TumblingWindows
 from aflow.machines.windows.evictors import Evictor
 from aflow.machines.windows.trigger import Trigger
@@ -31,7 +32,7 @@ _REPLACEABLE: Final = frozenset({TumblingWindows, SlidingWindows, SessionWindows
 def window_operator(logic: WindowLogic) -> Operator:
     """Return a new operator for ``logic``, which ``check_logic`` has checked."""
     incremental = _incremental(logic)
-    return WindowOperator(logic) if incremental is None else incremental
+    return WindowOperator(logic) if incremental is None else incremental.with_policy(logic.on_error)
 
 
 def is_incremental(logic: WindowLogic) -> bool:
@@ -47,6 +48,7 @@ def check_logic(logic: WindowLogic) -> None:
         raise FlowDefinitionError(f"lateness must not be negative, it is {logic.lateness} ms")
     if logic.assigner.merging:
         _check_merging(logic)
+        _check_policy(logic)
     for of in (logic.of, logic.key_type):
         state_codec(of)
 
@@ -171,6 +173,21 @@ def _check_merging(logic: WindowLogic) -> None:
         raise FlowDefinitionError(
             f"{type(logic.assigner).__name__} has windows that merge, but the accumulators cannot be merged; "
             f"give merge= to fold, or use aggregate"
+        )
+
+
+def _check_policy(logic: WindowLogic) -> None:
+    """Raise ``FlowDefinitionError`` for a fold into windows that merge before the record is folded."""
+    if (
+        not isinstance(logic.on_error, Fail)
+        and logic.accumulation is not None
+        and logic.evictor is None
+        and not is_incremental(logic)
+    ):
+        raise FlowDefinitionError(
+            f"windows that merge have merged by the time at which a record cannot be folded, so on_error="
+            f"{type(logic.on_error).__name__}(…) would leave a window of a dropped record; use aflow.Session with the "
+            f"default trigger and without then=, apply or process, or on_error=Fail()"
         )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from typing import Any
 
+from aflow.machines.calls.on_error import FAIL, OnError
 from aflow.machines.windows.assigners import WindowAssigner
 from aflow.machines.windows.evictors import Evictor
 from aflow.machines.windows.trigger import Trigger
@@ -35,3 +36,5 @@ class WindowLogic:
     of: type[Any] | None = None
     """The type by which snapshots store accumulators, or records where they are kept."""
     key_type: type[Hashable] | None = None
+    on_error: OnError[Any] = FAIL
+    """The policy for records for which the accumulation fails, and windows for which the function fails."""

@@ -62,6 +62,7 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
     def __init__(self, logic: WindowLogic) -> None:
         super().__init__(AsWindowed(logic.apply) if logic.function is None else logic.function)
         self._logic = logic
+        self.on_error = logic.on_error
         self._contents = contents_for(logic)
 
     def open(self, context: OperatorContext) -> None:
