@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import aflow as af
+from aflow.graph.nodes import Edge
 from aflow.testing import CollectSink
 
 FAILED = af.Tag[af.calls.FailedRecord[Any]]("failed")
@@ -87,8 +88,8 @@ class Case:
     build: Callable[[Ints, Policy], af.Stream[Any]]
     fallback: Any = None
     """The result for a bad number by ``Fallback``; None if the step refuses it."""
-    replaced: Callable[[int], list[Any]] = lambda number: []
-    """What the step emits for a bad number with the fallback."""
+    replaced: Callable[[int], list[Any]] = lambda _: []
+    """Returns the results for a bad number with the fallback."""
 
 
 def timed(numbers: Ints) -> Ints:
@@ -108,51 +109,104 @@ def running_sum(total: int, number: int) -> int:
     return total + checked(number)
 
 
+def negated(number: int, error: BaseException) -> int:
+    return -number
+
+
+def one_negated(number: int) -> list[int]:
+    return [-number]
+
+
+def lists_negated(number: int, error: BaseException) -> list[int]:
+    return [-number]
+
+
+def is_large(number: int, error: BaseException) -> bool:
+    return number > 20
+
+
+def only_large(number: int) -> list[int]:
+    return [number] if number > 20 else []
+
+
+def with_negated(number: int, error: BaseException) -> list[int]:
+    return [number, -number]
+
+
+def of_two(number: int) -> list[int]:
+    return [number, -number]
+
+
+def twice(number: int, error: BaseException) -> Iterator[int]:
+    yield number
+    yield number
+
+
+def of_twice(number: int) -> list[int]:
+    return [number, number]
+
+
+def unchanged(number: int, error: BaseException) -> int:
+    return number
+
+
+def one_of(number: int) -> list[int]:
+    return [number]
+
+
+def appended(numbers: list[int], number: int) -> list[int]:
+    return [*numbers, checked(number)]
+
+
+def joined_lists(left: list[int], right: list[int]) -> list[int]:
+    return [*left, *right]
+
+
+def empty_list() -> list[int]:
+    return []
+
+
 CASES: dict[str, Case] = {
-    "map": Case(lambda s, p: s.map(checked, on_error=p), lambda n, e: -n, lambda n: [-n]),
+    "map": Case(lambda s, p: s.map(checked, on_error=p), negated, one_negated),
     "fused map": Case(
         lambda s, p: s.map(lambda n: n, on_error=p).map(checked, on_error=p).map(int, on_error=p),
-        lambda n, e: -n,
-        lambda n: [-n],
+        negated,
+        one_negated,
     ),
     "fused filter": Case(
         lambda s, p: s.map(checked, on_error=p).filter(lambda n: True, on_error=p).map(int),
-        lambda n, e: -n,
-        lambda n: [-n],
+        negated,
+        one_negated,
     ),
     "timed map": Case(
-        lambda s, p: timed(s).map(checked, on_error=p).map(int), lambda n, e: -n, lambda n: [-n]
+        lambda s, p: timed(s).map(checked, on_error=p).map(int), negated, one_negated
     ),
     "keyed map": Case(
         lambda s, p: keyed(s).map(checked, on_error=p).deduplicate(name="first"),
     ),
     "filter": Case(
         lambda s, p: s.filter(lambda n: checked(n) >= 0, on_error=p),
-        lambda n, e: n > 20,
-        lambda n: [n] if n > 20 else [],
+        is_large,
+        only_large,
     ),
     "timed filter": Case(
         lambda s, p: timed(s).filter(lambda n: checked(n) >= 0, on_error=p),
-        lambda n, e: n > 20,
-        lambda n: [n] if n > 20 else [],
+        is_large,
+        only_large,
     ),
-    "flat_map": Case(
-        lambda s, p: s.flat_map(tripled, on_error=p), lambda n, e: [n, -n], lambda n: [n, -n]
-    ),
+    "flat_map": Case(lambda s, p: s.flat_map(tripled, on_error=p), with_negated, of_two),
     "timed flat_map": Case(
         lambda s, p: timed(s).flat_map(tripled, on_error=p),
-        lambda n, e: (n for _ in range(2)),
-        lambda n: [n, n],
+        twice,
+        of_twice,
     ),
     "map_batch": Case(
         lambda s, p: s.map_batch(lambda ns: [checked(n) for n in ns], on_error=p),
-        lambda n, e: -n,
-        lambda n: [-n],
+        negated,
+        one_negated,
     ),
-    "process": Case(lambda s, p: s.process(Seen(), on_error=p), lambda n, e: [-n], lambda n: [-n]),
-    "event_time": Case(
-        lambda s, p: s.event_time(checked, on_error=p), lambda n, e: n, lambda n: [n]
-    ),
+    "process": Case(lambda s, p: s.process(Seen(), on_error=p), lists_negated, one_negated),
+    "event_time": Case(lambda s, p: s.event_time(checked, on_error=p), unchanged, one_of),
     "key_by": Case(
         lambda s, p: s.key_by(checked, on_error=p).fold(int, lambda t, n: t + n, name="sum"),
     ),
@@ -197,7 +251,7 @@ CASES: dict[str, Case] = {
             timed_by_good_numbers(s)
             .key_by(lambda n: 0)
             .window(af.Session(millis(2)), lateness=millis(1_000))
-            .fold(list, lambda ns, n: [*ns, checked(n)], merge=list.__add__, name="sum", on_error=p)
+            .fold(empty_list, appended, merge=joined_lists, name="sum", on_error=p)
         )
     ),
     "fold of counted windows": Case(
@@ -223,18 +277,12 @@ async def outputs(
     built.to(results)
     if letters:
         tagged = [node for node in flow.graph if node.dead_letters == FAILED.name]
-        streams = [af.Stream(flow.graph, _edge(node)) for node in tagged]
+        streams = [af.Stream[Any](flow.graph, Edge(node, side=FAILED.name)) for node in tagged]
         streams[0].union(*streams[1:]).to(failed)
     if built.step_input.edge.origin.what == "process":
         built.side(SEEN).to(seen)
     await flow.run(options=af.Options(batch_records=size))
     return results.values, failed.values, seen.values
-
-
-def _edge(node: Any) -> Any:
-    from aflow.graph.nodes import Edge
-
-    return Edge(node, side=FAILED.name)
 
 
 def run(
@@ -312,9 +360,12 @@ def test_results_before_the_failed_record_are_emitted_before_the_job_fails(
         asyncio.run(flow.run(options=af.Options(batch_records=size)))
 
     before, _, _ = run(lambda s: build(s, af.calls.Fail()), [1, 2, 4], 1)
-    timers = [result for result in before if isinstance(result, tuple) and result[0] > 1_000]
-    assert results.values == [result for result in before if result not in timers]
+    assert results.values == [result for result in before if not _is_of_timer(result)]
     assert info.value.record == 13
+
+
+def _is_of_timer(result: Any) -> bool:
+    return isinstance(result, tuple) and result[0] > 1_000
 
 
 def test_the_function_is_called_once_for_each_record() -> None:
@@ -342,17 +393,32 @@ def test_a_dead_letter_names_the_step_and_the_time() -> None:
     assert letter.failed_at > 1_600_000_000_000
 
 
-@pytest.mark.parametrize("policy", [af.calls.Drop(), af.calls.Fallback(lambda n, e: 0)])
-@pytest.mark.parametrize(
-    "fn",
-    [
-        lambda n: (_ for _ in ()).throw(asyncio.CancelledError()),
-        lambda n: (_ for _ in ()).throw(af.AflowError("of aflow")),
-        lambda n: _async(n),
-    ],
-    ids=["cancelled", "aflow", "coroutine"],
-)
-def test_errors_that_belong_to_no_record_fail_the_job(fn: Any, policy: Any) -> None:
+def zero(record: Any, error: BaseException) -> int:
+    return 0
+
+
+def divided(record: int, error: BaseException) -> int:
+    return 1 // 0
+
+
+def cancelled(number: int) -> int:
+    raise asyncio.CancelledError
+
+
+def failed_in_aflow(number: int) -> int:
+    raise af.AflowError("of aflow")
+
+
+def returns_a_coroutine(number: int) -> Any:
+    return _async(number)
+
+
+POLICIES: list[Policy] = [af.calls.Drop(), af.calls.Fallback[Any](zero)]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@pytest.mark.parametrize("fn", [cancelled, failed_in_aflow, returns_a_coroutine])
+def test_errors_that_belong_to_no_record_fail_the_job(fn: Any, policy: Policy) -> None:
     flow = af.Flow("misuse")
     flow.source([1]).map(fn, on_error=policy).to(CollectSink())
 
@@ -366,7 +432,7 @@ async def _async(number: int) -> int:
 
 def test_a_key_that_cannot_be_one_fails_the_job() -> None:
     flow = af.Flow("keys")
-    keyed = flow.source([1]).key_by(lambda n: [n])  # type: ignore[type-var]
+    keyed: Any = flow.source([1]).key_by(lambda n: [n])  # type: ignore[type-var]
     keyed.process(Counted(), name="count", on_error=af.calls.Drop()).to(CollectSink())
 
     with pytest.raises(af.OperatorError, match="key"):
@@ -375,7 +441,7 @@ def test_a_key_that_cannot_be_one_fails_the_job() -> None:
 
 def test_an_error_of_a_fallback_fails_the_job() -> None:
     flow = af.Flow("fallback")
-    flow.source([3]).map(checked, on_error=af.calls.Fallback(lambda n, e: 1 // 0)).to(CollectSink())
+    flow.source([3]).map(checked, on_error=af.calls.Fallback(divided)).to(CollectSink())
 
     with pytest.raises(af.OperatorError, match=r"in its Fallback: ZeroDivisionError"):
         asyncio.run(flow.run())
@@ -438,8 +504,12 @@ def test_the_record_of_a_window_function_is_the_window_with_its_contents(
         assert [one.value for one in results] == kept
 
 
+def size_of(window: af.Windowed[int, list[int]], error: BaseException) -> int:
+    return len(window.value)
+
+
 def test_a_fallback_of_a_window_replaces_its_value() -> None:
-    fallback = af.calls.Fallback[Any](lambda window, error: len(window.value))
+    fallback = af.calls.Fallback[Any](size_of)
 
     results, _, _ = run(
         lambda s: (
@@ -565,12 +635,12 @@ def test_a_flow_without_dead_letters_has_no_stream_of_them() -> None:
 
 def test_a_fallback_of_a_whole_flow_is_refused() -> None:
     with pytest.raises(af.FlowDefinitionError, match="depends on the step"):
-        af.Flow("fallback", on_error=af.calls.Fallback(lambda n, e: 0))  # type: ignore[arg-type]
+        af.Flow("fallback", on_error=af.calls.Fallback(zero))  # type: ignore[arg-type]
 
 
 def test_a_fallback_of_a_fold_is_refused() -> None:
     numbers = af.Flow("fold").source([1]).key_by(lambda n: n)
-    policy = af.calls.Fallback[Any](lambda n, e: 0)
+    policy = af.calls.Fallback[Any](zero)
 
     with pytest.raises(af.FlowDefinitionError, match="no result of its own"):
         numbers.fold(int, running_sum, name="sum", on_error=policy)

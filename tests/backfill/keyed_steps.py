@@ -17,9 +17,12 @@ from tests.backfill.steps import (
     Step,
     Unavailable,
     chained,
+    keyed_if_lucky,
     of_window,
     plus,
+    summed_or_not,
     total,
+    window_of_lucky,
 )
 
 
@@ -354,6 +357,9 @@ def silent(items: Items, name: str) -> Items:
 
 
 KEYED: Sequence[Step] = [
+    Step("key dropped", keyed_if_lucky, needs_order=True),
+    Step("process to dead letters", summed_or_not, needs_order=True),
+    Step("window of good items", window_of_lucky, keeps_order=True),
     Step("tumbling", tumbling, keeps_order=True),
     Step("transformed", transformed, keeps_order=True),
     Step("lenient", lenient),

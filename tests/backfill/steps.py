@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
@@ -196,7 +196,76 @@ def answered_or_not_by_key(items: Items, name: str) -> Items:
     return answers.side(FAILED).map(lambda failed: replace(failed.value, n=-1)).union(answers)
 
 
+class Unlucky(Exception):
+    """The error of a bad item."""
+
+
+def lucky(item: Item) -> Item:
+    if item.n % 4 == 1:
+        raise Unlucky(f"no {item.n}")
+    return item
+
+
+def lucky_key(item: Item) -> int:
+    return lucky(item).key
+
+
+def zero_instead(item: Item, error: BaseException) -> Item:
+    return replace(item, n=0)
+
+
+class LuckySums(af.KeyedProcess[int, Item, Item]):
+    """Sum the items of a key; state changes before the error."""
+
+    total = af.ValueState("total", of=int)
+
+    def process(self, value: Item, ctx: af.Context[int]) -> Iterable[Item]:
+        total = (ctx.state(self.total).get() or 0) + value.n
+        ctx.state(self.total).set(total % M)
+        return [replace(lucky(value), n=total % M)]
+
+
+def with_letters(results: Items) -> Items:
+    """Failed items continue beside the others."""
+    return results.side(FAILED).map(lambda failed: replace(failed.value, n=-1)).union(results)
+
+
+LETTERS = af.calls.DeadLetter(FAILED)
+
+
+def mapped_or_not(items: Items, name: str) -> Items:
+    return with_letters(items.map(lucky, name=name, on_error=LETTERS))
+
+
+def mapped_if_lucky(items: Items, name: str) -> Items:
+    return items.map(lucky, name=name, on_error=af.calls.Drop())
+
+
+def mapped_instead(items: Items, name: str) -> Items:
+    return items.map(lucky, name=name, on_error=af.calls.Fallback[Item](zero_instead))
+
+
+def keyed_if_lucky(items: Items, name: str) -> Items:
+    keys = items.key_by(lucky_key, on_error=af.calls.Drop())
+    return keys.process(LuckySums(), name=name)
+
+
+def summed_or_not(items: Items, name: str) -> Items:
+    return with_letters(keyed(items).process(LuckySums(), name=name, on_error=LETTERS))
+
+
+def window_of_lucky(items: Items, name: str) -> Items:
+    windows = keyed(items).window(af.Tumbling(millis(40)))
+    sums = windows.fold(
+        int, lambda total, item: total + lucky(item).n, name=name, on_error=af.calls.Drop()
+    )
+    return sums.map(of_window)
+
+
 STATELESS: Sequence[Step] = [
+    Step("map to dead letters", mapped_or_not),
+    Step("map dropped", mapped_if_lucky, keeps_order=True),
+    Step("map fallback", mapped_instead, keeps_order=True),
     Step("map", mapped, keeps_order=True),
     Step("filter", filtered, keeps_order=True),
     Step("flat_map", doubled),
