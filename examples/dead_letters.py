@@ -1,7 +1,7 @@
 """Dead letters: payments that a step cannot process are kept, and replayed into the same flow after a fix.
 
-``Flow(on_error=DeadLetter(…))`` is the policy of all steps. ``flow.dead_letters()`` is the stream of the failed records; the
-second run reads them as its source.
+``Flow(on_error=DeadLetter(…))`` is the policy of all steps. ``flow.dead_letters()`` is the stream of the
+failed records; the second run reads them as its source.
 
 Prints:
 
@@ -37,6 +37,10 @@ def parse_with_commas(row: Row) -> Payment:
     return Payment(row["name"], int(row["amount"].replace(",", "")))
 
 
+def add(total: Payment, payment: Payment) -> Payment:
+    return Payment(payment.name, total.amount + payment.amount)
+
+
 def build(
     rows: Iterable[Row],
     parse: Callable[[Row], Payment],
@@ -45,10 +49,8 @@ def build(
 ) -> af.Flow:
     flow = af.Flow("payments", on_error=af.calls.DeadLetter(FAILED))
     payments = flow.source(rows, name="rows").map(parse, name="parse")
-    sums = payments.key_by(lambda payment: payment.name).fold(
-        lambda: ("", 0), lambda total, payment: (payment.name, total[1] + payment.amount), name="sum"
-    )
-    sums.map(lambda total: f"total of {total[0]}: {total[1]}").to(totals, name="totals")
+    totals_by_name = payments.key_by(lambda payment: payment.name).reduce(add, name="sum")
+    totals_by_name.map(lambda total: f"total of {total.name}: {total.amount}").to(totals)
     flow.dead_letters().to(failed, name="failed")
     return flow
 

@@ -365,7 +365,11 @@ def test_results_before_the_failed_record_are_emitted_before_the_job_fails(
 
 
 def _is_of_timer(result: Any) -> bool:
-    return isinstance(result, tuple) and result[0] > 1_000
+    match result:
+        case (int(at), int()):
+            return at > 1_000
+        case _:
+            return False
 
 
 def test_the_function_is_called_once_for_each_record() -> None:
@@ -432,7 +436,7 @@ async def _async(number: int) -> int:
 
 def test_a_key_that_cannot_be_one_fails_the_job() -> None:
     flow = af.Flow("keys")
-    keyed: Any = flow.source([1]).key_by(lambda n: [n])  # type: ignore[type-var]
+    keyed: Any = flow.source([1]).key_by(lambda n: [n])
     keyed.process(Counted(), name="count", on_error=af.calls.Drop()).to(CollectSink())
 
     with pytest.raises(af.OperatorError, match="key"):
@@ -557,9 +561,10 @@ JOINS: dict[str, Callable[[Any, Any], Any]] = {
 def test_the_record_of_a_join_is_the_pair(join: str, size: int) -> None:
     def joined(into: Any, policy: Policy) -> Callable[[Ints], af.Stream[Any]]:
         def build(numbers: Ints) -> af.Stream[Any]:
-            parts = [timed(numbers.filter(lambda n, r=r: n % 2 == r)) for r in (0, 1)]
-            left, right = (part.key_by(lambda n: n % 3 + n % 2 * 0) for part in parts)
-            return JOINS[join](left, right)(into, name="join", on_error=policy)
+            left = timed(numbers.filter(lambda n: n % 2 == 0)).key_by(lambda n: n % 3)
+            right = timed(numbers.filter(lambda n: n % 2 == 1)).key_by(lambda n: n % 3)
+            joins: af.Stream[Any] = JOINS[join](left, right)(into, name="join", on_error=policy)
+            return joins
 
         return build
 

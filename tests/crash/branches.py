@@ -274,6 +274,52 @@ def later(events: Events, marks: Marks) -> af.Stream[Row]:
     return keyed(events.rebalance()).process(Later(), name="later")
 
 
+FAILED = af.Tag[af.calls.FailedRecord[Event]]("failed")
+LETTERS = af.calls.DeadLetter(FAILED)
+
+
+class Unlucky(Exception):
+    """The error of each seventh event."""
+
+
+def lucky(event: Event) -> Event:
+    if event.n % 7 == 3:
+        raise Unlucky(f"no {event.n}")
+    return event
+
+
+def _of_letter(letter: af.calls.FailedRecord[Event]) -> Row:
+    return "failed", letter.step, letter.value.n, letter.message
+
+
+def mapped_or_failed(events: Events, marks: Marks) -> af.Stream[Row]:
+    good = events.map(lucky, name="lucky", on_error=LETTERS)
+    rows = good.map(lambda one: _row("lucky", one)).union(good.side(FAILED).map(_of_letter))
+    return rows.rebalance().map(lambda row: ("mapped", *row))
+
+
+class LuckySums(af.KeyedProcess[int, Event, Row]):
+    """Emit the sum of the events of a key for each event, and once more 70 ms later; state changes before an error."""
+
+    total = af.ValueState("total", of=int)
+    seen = af.ListState("seen", of=int)
+
+    def process(self, value: Event, ctx: af.Context[int]) -> list[Row]:
+        total = (ctx.state(self.total).get() or 0) + value.n
+        ctx.state(self.total).set(total)
+        ctx.state(self.seen).add(value.n)
+        ctx.set_event_timer(value.n * 10 + 70)
+        return [("sum", lucky(value).n, total)]
+
+    def on_timer(self, at: int, ctx: af.Context[int]) -> list[Row]:
+        return [("seen", at, sum(n for n in ctx.state(self.seen) if n * 10 < at))]
+
+
+def processed_or_failed(events: Events, marks: Marks) -> af.Stream[Row]:
+    good = keyed(events.rebalance()).process(LuckySums(), name="lucky sums", on_error=LETTERS)
+    return good.union(good.side(FAILED).map(_of_letter))
+
+
 class Both(af.CoProcess[int, Event, Mark, Row]):
     """Emits the records of both sides up to each half second."""
 
@@ -454,6 +500,8 @@ BRANCHES: Sequence[Branch] = [
     best,
     once,
     parted,
+    mapped_or_failed,
+    processed_or_failed,
     later,
     both,
     controlled,
