@@ -434,9 +434,13 @@ async def _async(number: int) -> int:
     return number
 
 
+def listed(number: int) -> Any:
+    return [number]
+
+
 def test_a_key_that_cannot_be_one_fails_the_job() -> None:
     flow = af.Flow("keys")
-    keyed: Any = flow.source([1]).key_by(lambda n: [n])
+    keyed: Any = flow.source([1]).key_by(listed)
     keyed.process(Counted(), name="count", on_error=af.calls.Drop()).to(CollectSink())
 
     with pytest.raises(af.OperatorError, match="key"):

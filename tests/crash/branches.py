@@ -316,7 +316,7 @@ class LuckySums(af.KeyedProcess[int, Event, Row]):
 
 
 def processed_or_failed(events: Events, marks: Marks) -> af.Stream[Row]:
-    good = keyed(events.rebalance()).process(LuckySums(), name="lucky sums", on_error=LETTERS)
+    good = keyed(events).process(LuckySums(), name="lucky sums", on_error=LETTERS)
     return good.union(good.side(FAILED).map(_of_letter))
 
 
