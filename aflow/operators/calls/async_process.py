@@ -30,7 +30,7 @@ C = TypeVar("C")
 class FiredTimer:
     """A timer whose handler failed: the value that ``Fallback`` functions and dead letters get in place of a record's.
 
-    Dead letters have it as ``FailedCall.value``.
+    Dead letters have it as ``FailedRecord.value``.
     """
 
     key: Hashable
