@@ -30,6 +30,10 @@ class MisuseError(TypeError):
     """A user function does not fit its step: a mistake in the pipeline, not in a record. No error policy applies."""
 
 
+#: Messages name the class that users know.
+MisuseError.__name__ = "TypeError"
+
+
 def refuse_coroutine(result: object, method: str) -> None:
     """Raise ``MisuseError`` if a function given to ``method`` returned a coroutine. Closes the coroutine."""
     if isinstance(result, CoroutineType):
