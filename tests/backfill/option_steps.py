@@ -13,6 +13,7 @@ import aflow as af
 from tests.backfill.items import Item, Items, at_of, key_of, keyed, millis
 from tests.backfill.keyed_steps import InOrderAsked
 from tests.backfill.pair_steps import PairStep
+from tests.backfill.policy_steps import PAIR_POLICIES, POLICIES
 from tests.backfill.steps import M, Step, Unavailable, of_window, plus, total
 
 #: Later than any call here, on every clock.
@@ -383,6 +384,7 @@ OPTIONS: Sequence[Step] = [
     Step("aggregate with a type", aggregated_of),
     Step("every aggregate", every_aggregate, needs_order=True),
     Step("other evictors", evicted, needs_order=True),
+    *POLICIES,
 ]
 
 
@@ -440,4 +442,5 @@ PAIR_OPTIONS: Sequence[PairStep] = [
     PairStep("window join, all options", joined, multiplies=True),
     PairStep("co-group, all options", grouped),
     PairStep("interval join, open end", near, multiplies=True),
+    *PAIR_POLICIES,
 ]
