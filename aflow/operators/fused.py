@@ -106,7 +106,7 @@ class FusedOperator(Operator):
         return functions
 
     def name_at(self, line: int) -> str:
-        """Return the name of the step that is called on a line of the comprehension."""
+        """Return the name of the step that is called on a line of the loop."""
         return self._steps[step_at(self._shape, line)].name
 
     def on_watermark(self, timestamp: Timestamp) -> None:
@@ -164,40 +164,44 @@ class FusedOperator(Operator):
         If it replaces the result, pass that to the remaining steps, whose policies apply to it, too. ``lost`` counts
         dropped records by the index of their step.
         """
-        at, record = self._failed_call(cause)
         original = batch.slice(index, index + 1)
+        start = 0
         while True:
-            one = Batch([record], original.timestamps, original.keys)
-            made = self._steps[at].settle(cause, one, 0)
-            if not made:
+            at, record = self._failed_call(cause, start)
+            step, one = self._steps[at], Batch([record], original.timestamps, original.keys)
+            if isinstance(step, FilterOperator):
+                if not step.settle_kept(cause, one, 0):
+                    return
+            elif made := step.settle(cause, one, 0):
+                record = made[0]
+            else:
                 skipped.append(index)
                 lost[at] = lost.get(at, 0) + 1
                 return
-            result = made[0]
+            start = at + 1
+            if start == len(self._steps):
+                values.append(record)
+                return
             try:
-                while True:
-                    if not isinstance(self._steps[at], FilterOperator):
-                        record = result
-                    elif not result:
-                        return
-                    at += 1
-                    if at == len(self._steps):
-                        values.append(record)
-                        return
-                    result = self._functions[at](record)
+                loop(self._shape[start:])(iter([record]), values, *self._functions[start:])
+                return
             except RAISED as exc:
-                at, cause = min(at, len(self._steps) - 1), exc
+                cause = exc
 
-    def _failed_call(self, cause: BaseException) -> tuple[int, object]:
-        """Return the index of the step whose function raised ``cause``, and the record that it got."""
+    def _failed_call(self, cause: BaseException, start: int) -> tuple[int, object]:
+        """Return the index of the step whose function raised ``cause``, and the record that it got.
+
+        ``start`` is the index of the first step of the loop that failed.
+        """
         trace = cause.__traceback__
         # The outermost frame: a user function may raise an error of an older call, or use a flow of its own.
         while trace is not None and trace.tb_frame.f_code.co_filename != FILE:
             trace = trace.tb_next
         if trace is None:
             raise InternalError(f"step {self.name!r} failed outside of its functions") from cause
-        at = step_at(self._shape, trace.tb_lineno)
-        return at, trace.tb_frame.f_locals[variables(self._shape)[at]]
+        shape = self._shape[start:]
+        at = step_at(shape, trace.tb_lineno)
+        return start + at, trace.tb_frame.f_locals[variables(shape)[at]]
 
 
 @cache

@@ -9,7 +9,7 @@ from aflow.errors import OperatorError
 from aflow.model.batch import Batch
 from aflow.model.time import Instant, Timestamp, to_timestamp
 from aflow.operators.base import RAISED, Operator
-from aflow.operators.stateless import part_of, settle_result
+from aflow.operators.stateless import append_results, part_of
 
 
 class Stamped(NamedTuple):
@@ -28,17 +28,10 @@ def stamped(step: Operator, time: Callable[[Any], Instant], batch: Batch[Any]) -
     times: list[Instant] = []
     skipped: list[int] = []
     failure: OperatorError | None = None
-    left = iter(batch.values)
-    while failure is None:
-        try:
-            for value in left:
-                times.append(time(value))  # noqa: PERF401 - keeps results before an error
-            break
-        except RAISED as exc:
-            try:
-                settle_result(step, exc, batch, step.index_of(batch, left), times, skipped)
-            except OperatorError as error:
-                failure = error
+    try:
+        append_results(step, time, batch, times, skipped)
+    except OperatorError as error:
+        failure = error
     if failure is not None or skipped:
         batch = Batch(part_of(batch.values, len(times) + len(skipped), skipped))
     if _all_ints(times):

@@ -113,6 +113,29 @@ def test_a_result_that_is_neither_true_nor_false_is_the_failure_of_its_filter(sh
     assert (info.value.operator, info.value.record) == ("filter", 20)
 
 
+@pytest.mark.parametrize("shape", ["f", "mf", "fm", "mfm", "mmfmm"])
+def test_a_fallback_that_is_neither_true_nor_false_is_the_failure_of_its_filter(shape: str) -> None:
+    def keep(number: int) -> bool:
+        if number == 20:
+            raise KeyError(number)
+        return True
+
+    undecided: af.calls.Fallback[Any] = af.calls.Fallback(lambda _number, _error: Undecided())
+    flow, results = af.Flow("undecided"), af.CollectSink[int]()
+    stream: af.Stream[int] = flow.source([10, 20])
+    for index, step in enumerate(shape):
+        if step == "f":
+            stream = stream.filter(keep, name="filter", on_error=undecided)
+        else:
+            stream = stream.map(same, name=f"map {index}")
+    stream.to(results)
+
+    with pytest.raises(af.OperatorError, match="the truth value is ambiguous") as info:
+        asyncio.run(flow.run())
+
+    assert (info.value.operator, info.value.record) == ("filter", 20)
+
+
 def cancel(number: int) -> int:
     raise asyncio.CancelledError(f"given up {number}")
 
