@@ -7,7 +7,7 @@ from typing import Any
 
 from aflow.connect import Sink, Source
 from aflow.errors import FlowDefinitionError, shown
-from aflow.graph.nodes import KEY_PRESERVING_METHODS, Edge, Kind, Node
+from aflow.graph.nodes import KEY_PRESERVING_METHODS, Edge, Kind, Node, upstream
 from aflow.machines.calls.on_error import FAIL, OnError, dead_letter_tag, policy_text
 from aflow.model.resource import Resource
 from aflow.model.tags import Tag
@@ -112,7 +112,7 @@ class FlowGraph:
         merged = self._dead_letters
         if merged is None:
             return self.on_error
-        if any(_is_downstream(edge.origin, merged) for edge in inputs):
+        if any(merged in upstream(edge.origin) for edge in inputs):
             return FAIL
         raise FlowDefinitionError(
             f"flow {self.name!r}: dead_letters() has merged the dead letters of all steps, and a step was added after "
@@ -241,11 +241,6 @@ class FlowGraph:
                 continue
             if (node.id, tag) not in read:
                 raise FlowDefinitionError(_unread(node, tag, what))
-
-
-def _is_downstream(node: Node, of: Node) -> bool:
-    """Return True if ``node`` is ``of``, or reads it through other nodes."""
-    return node is of or any(_is_downstream(edge.origin, of) for edge in node.inputs)
 
 
 def _is_keyed(node: Node) -> bool:

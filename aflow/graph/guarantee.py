@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 from aflow.connect import Delivery
-from aflow.graph.nodes import Kind, Node
+from aflow.graph.nodes import Kind, Node, upstream
 from aflow.graph.plan import Plan
 
 
@@ -118,12 +118,4 @@ def _replayable(node: Node) -> bool:
 
 def _sources(node: Node) -> Iterator[Node]:
     """Yield all sources upstream of ``node``."""
-    waiting, seen = [node], {node.id}
-    while waiting:
-        one = waiting.pop()
-        if one.kind is Kind.SOURCE:
-            yield one
-        for edge in one.inputs:
-            if edge.origin.id not in seen:
-                seen.add(edge.origin.id)
-                waiting.append(edge.origin)
+    return (one for one in upstream(node) if one.kind is Kind.SOURCE)

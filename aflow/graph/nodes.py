@@ -6,7 +6,7 @@ reader or writer for each subtask. Nodes point at their inputs, so a node never 
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Final, TypeAlias
@@ -107,3 +107,15 @@ class Node:
     def roles(self) -> tuple[str, ...]:
         """The names of the inputs; empty if the step treats them alike."""
         return ("left", "right") if len(self.inputs) == 2 and self.what != UNION_METHOD else ()
+
+
+def upstream(node: Node) -> Iterator[Node]:
+    """Yield ``node`` and all nodes that it reads, directly or through others, once each."""
+    waiting, seen = [node], {node.id}
+    while waiting:
+        one = waiting.pop()
+        yield one
+        for edge in one.inputs:
+            if edge.origin.id not in seen:
+                seen.add(edge.origin.id)
+                waiting.append(edge.origin)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from datetime import timedelta
@@ -635,6 +636,15 @@ def test_steps_after_the_dead_letters_of_a_flow_are_refused() -> None:
 
     with pytest.raises(af.FlowDefinitionError, match="after all other steps"):
         numbers.map(checked)
+
+
+def test_dead_letters_may_be_read_by_any_number_of_steps() -> None:
+    flow = af.Flow("long", on_error=af.calls.DeadLetter(FAILED))
+    flow.source([3]).map(checked).to(CollectSink())
+    letters = flow.dead_letters().map(lambda letter: letter.value)
+
+    for _ in range(sys.getrecursionlimit()):
+        letters = letters.map(lambda number: number)
 
 
 def test_a_flow_without_dead_letters_has_no_stream_of_them() -> None:
