@@ -264,10 +264,8 @@ class Operator(ABC):
         Return the replacement of the result, or an empty list if the record is dropped. Raises ``OperatorError`` as
         ``settle_record`` does.
         """
-        error = self.failure_at(cause, batch, index)
-        if batch.keys is not None and isinstance(cause, TypeError):
-            # An invalid key fails the lookup of its state with a TypeError.
-            cause = unsupported(batch.keys[index]) or cause
+        cause = _cause_at(cause, batch, index)
+        error = self._described(cause, batch, index)
         return self.settle_record(cause, error, batch.values[index], error.timestamp)
 
     def settle_record(
@@ -325,16 +323,23 @@ class Operator(ABC):
 
     def failure_at(self, cause: BaseException, batch: Batch[Any], index: int) -> OperatorError:
         """Describe ``cause``, raised by a user function for record ``index`` of ``batch``."""
-        key: Hashable = None if batch.keys is None else batch.keys[index]
-        if batch.keys is not None and isinstance(cause, TypeError):
-            cause = unsupported(key) or cause
+        return self._described(_cause_at(cause, batch, index), batch, index)
+
+    def _described(self, cause: BaseException, batch: Batch[Any], index: int) -> OperatorError:
         return OperatorError.of(
             self.name,
             cause,
             record=batch.values[index],
-            key=key,
+            key=None if batch.keys is None else batch.keys[index],
             timestamp=None if batch.timestamps is None else batch.timestamps[index],
         )
+
+
+def _cause_at(cause: BaseException, batch: Batch[Any], index: int) -> BaseException:
+    """Return the error of an invalid key, which fails the lookup of its state with a ``TypeError``; else ``cause``."""
+    if batch.keys is None or not isinstance(cause, TypeError):
+        return cause
+    return unsupported(batch.keys[index]) or cause
 
 
 def is_of_record(cause: BaseException) -> TypeGuard[Exception]:

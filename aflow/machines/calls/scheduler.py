@@ -280,7 +280,7 @@ class CallScheduler:
         # Hot path of steps with a cache: once for each record.
         kept = shared.results.get(call.cache_key, self.attempts.now)
         if kept is not None:
-            self.counters.cache_hits += 1
+            self.attempts.counters.cache_hits += 1
             call.cache_key = NO_RESULT
             if kept.error is None:
                 self._settle(call, kept.result)
@@ -295,7 +295,7 @@ class CallScheduler:
 
     def _lead(self, call: Call) -> None:
         """Make the call, whose result is neither kept nor in flight."""
-        self.counters.cache_misses += 1
+        self.attempts.counters.cache_misses += 1
         if self.attempts.time_runs(call):
             self.attempts.make_ready_again((call,))
         else:
@@ -308,7 +308,7 @@ class CallScheduler:
         for call in followers:
             call.cache_key = NO_RESULT
             call.attempt = leader.attempt
-        self.counters.merged += len(followers)
+        self.attempts.counters.merged += len(followers)
         return [leader, *followers]
 
     # -------------------------------------------------------------------------- as the owner of calls
@@ -374,14 +374,14 @@ class CallScheduler:
                 except self._functions.raised as exc:
                     self.fail(call, exc)
                     return
-                self.counters.fallbacks += 1
+                self.attempts.counters.fallbacks += 1
                 call.error = CallError.of(error)
                 self._settle(call, result)
             case Drop() | DeadLetter():
                 if isinstance(policy, Drop):
-                    self.counters.dropped += 1
+                    self.attempts.counters.dropped += 1
                 else:
-                    self.counters.dead_letters += 1
+                    self.attempts.counters.dead_letters += 1
                 call.error = CallError.of(error)
                 self.without_results += 1
                 self._settle(call, NO_RESULT)

@@ -16,7 +16,6 @@ from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
-from aflow.errors import InternalError
 from aflow.machines.calls.cache import check_cache_key
 from aflow.machines.calls.call import NO_RESULT, Call, calls_of
 from aflow.machines.calls.counters import CallCounters
@@ -212,9 +211,7 @@ class AsyncOperator(Operator):
         return key
 
     def _keys_of(self, batch: Batch[Any]) -> Sequence[Any]:
-        keys = batch.keys
-        if keys is None:
-            raise InternalError(f"step {self.name!r} is keyed and got a batch without keys")
+        keys = self.keys_of(batch)
         try:
             if self._checked_keys.issuperset(keys):
                 return keys

@@ -20,7 +20,7 @@ from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias, cast
 
-from aflow.errors import RestoreError, described
+from aflow.errors import RestoreError, message_of
 from aflow.machines.calls.call import NO_RESULT, Call, CallError
 from aflow.machines.calls.failures import NOT_AWAITED
 from aflow.machines.calls.settings import CallOrder, CallResults, CallSettings
@@ -104,8 +104,8 @@ class ResultStore:
             return self._codec.encode(result)
         except Exception as exc:  # codecs and the truth value of a result are the user's
             self._warn_once(
-                f"step {self._step!r} cannot store the result of a completed call: {_text(exc)}; such calls are made "
-                f"again after a restore. Declare what they return with result_of=…, choose how it is stored with "
+                f"step {self._step!r} cannot store the result of a completed call: {message_of(exc)}; such calls are "
+                f"made again after a restore. Declare what they return with result_of=…, choose how it is stored with "
                 f"result_codec=Pickled[…](), or turn this off with store_results=False"
             )
             return None
@@ -155,8 +155,8 @@ class ResultStore:
             return self._codec.decode(stored)
         except Exception as exc:  # codecs and classes are the user's
             self._warn_once(
-                f"step {self._step!r} cannot read the stored result of a completed call: {_text(exc)}; such calls are "
-                f"made again"
+                f"step {self._step!r} cannot read the stored result of a completed call: {message_of(exc)}; such calls "
+                f"are made again"
             )
             return NO_RESULT
 
@@ -195,7 +195,3 @@ class RestoredResults:
             call.error, call.attempt = failure
         if self._by_key and not call.has_outcome:
             self._called.add(call.key)
-
-
-def _text(exc: Exception) -> str:
-    return str(exc) if isinstance(exc, CodecError) else described(exc)
