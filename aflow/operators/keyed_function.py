@@ -69,6 +69,16 @@ class KeyedFunctionOperator(ProcessFunctionOperator[F]):
         self._known_keys = CheckedKeys()
         super().open(context)
         self._ctx = self._new_context(context)
+        if not isinstance(self.on_error, Fail):
+            self._transactions = Transactions(self._backend, self._states)
+            self._transacted = TransactionContext[Any](
+                clock=context.clock,
+                sides=self._sides,
+                backend=self._backend,
+                cells={},
+                timers=self._timers.queues,
+                clocked=context.clocked,
+            )
         #: The watermarks of key groups that were restored from a subtask which was ahead of this one.
         self._ahead = no_group_ahead(context)
 
@@ -140,18 +150,10 @@ class KeyedFunctionOperator(ProcessFunctionOperator[F]):
         self, handle: Callable[[Any, Any], Iterable[Any] | None]
     ) -> Callable[[Any, Any], Iterable[Any] | None]:
         """Return ``handle`` such that one that raises leaves no change of state, and no timer."""
-        transactions = Transactions(self._backend, self._states)
-        transacted = TransactionContext[Any](
-            clock=self.context.clock,
-            sides=self._sides,
-            backend=self._backend,
-            cells={},
-            timers=self._timers.queues,
-            clocked=self.context.clocked,
-        )
+        backend, transactions, transacted = self._backend, self._transactions, self._transacted
 
         def handle_in_transaction(value: Any, ctx: Any) -> Iterable[Any] | None:
-            with transacted.of(transactions.open(self._backend.key), ctx):
+            with transacted.of(transactions.open(backend.key), ctx):
                 results = handle(value, transacted)
                 return None if results is None else list(iterable(results))
 
