@@ -229,8 +229,7 @@ class AsyncCallMethods(ABC, Generic[T]):
         groups: GroupSize | None = None,
     ) -> Stream[Any]:
         check_called(method, fn, with_resource=using is not None)
-        if "on_error" not in options:
-            options = {**options, "on_error": self._graph.default_policy(self._edge)}
+        options = self._with_policy_of_flow(options)
         settings = call_settings(
             method, fn, options, results, keyed=self._keyed, using=using, into=into, groups=groups
         )
@@ -244,6 +243,12 @@ class AsyncCallMethods(ABC, Generic[T]):
             resource=using,
             detail=call_detail(settings, using),
         )
+
+    def _with_policy_of_flow(self, options: CallOptions[Any]) -> CallOptions[Any]:
+        """Return ``options`` with the ``on_error`` of the flow if they have none."""
+        if "on_error" in options:
+            return options
+        return {**options, "on_error": self._graph.default_policy(self._edge)}
 
     @abstractmethod
     def _step(

@@ -59,7 +59,7 @@ class JoinStep:
             self.what,
             name,
             self.pair,
-            lambda: make(into, kind).with_policy(policy),
+            lambda: make(into, kind),
             detail,
             windows=self.windows,
             policy=policy,
@@ -234,9 +234,7 @@ def co_group(
         what,
         name,
         pair,
-        lambda: CoGroupOperator(logic, into, left_type=types[0], right_type=types[1]).with_policy(
-            policy
-        ),
+        lambda: CoGroupOperator(logic, into, left_type=types[0], right_type=types[1]),
         detail,
         windows=logic,
         policy=policy,

@@ -105,7 +105,7 @@ class KeyedStream(AsyncCallMethods[T], Generic[K, T]):
         """
         check_function(fn, "map")
         policy = self._policy(on_error, "map")
-        return self._upstream("map", name, lambda: MapOperator(fn).with_policy(policy), policy)
+        return self._upstream("map", name, lambda: MapOperator(fn), policy)
 
     def filter(
         self,
@@ -117,9 +117,7 @@ class KeyedStream(AsyncCallMethods[T], Generic[K, T]):
         """Keep the records for which ``keep(value)`` is true, with their keys."""
         check_function(keep, "filter")
         policy = self._policy(on_error, "filter")
-        return self._upstream(
-            "filter", name, lambda: FilterOperator(keep).with_policy(policy), policy
-        )
+        return self._upstream("filter", name, lambda: FilterOperator(keep), policy)
 
     def flat_map(
         self,
@@ -131,9 +129,7 @@ class KeyedStream(AsyncCallMethods[T], Generic[K, T]):
         """Replace each value by all values of ``fn(value)``, which may be none, with its key and timestamp."""
         check_function(fn, "flat_map")
         policy = self._policy(on_error, "flat_map")
-        return self._upstream(
-            "flat_map", name, lambda: FlatMapOperator(fn).with_policy(policy), policy
-        )
+        return self._upstream("flat_map", name, lambda: FlatMapOperator(fn), policy)
 
     def process(
         self,
@@ -153,7 +149,7 @@ class KeyedStream(AsyncCallMethods[T], Generic[K, T]):
         return self._step(
             "process",
             name,
-            lambda: KeyedProcessOperator(function, key_type=key_type).with_policy(policy),
+            lambda: KeyedProcessOperator(function, key_type=key_type),
             sides=True,
             on_error=policy,
         )
@@ -171,8 +167,7 @@ class KeyedStream(AsyncCallMethods[T], Generic[K, T]):
         applied together, or not at all. ``options`` are those of ``map_async`` without ``ordered`` and ``cache``.
         """
         check_async_keyed_process(function)
-        if "on_error" not in options:
-            options = {**options, "on_error": self._graph.default_policy(self._edge)}
+        options = self._with_policy_of_flow(options)
         settings, resource = handler_settings(function.process, options), resource_of(function)
         key_type = self._key_type
         return self._step(
@@ -405,7 +400,7 @@ class KeyedStream(AsyncCallMethods[T], Generic[K, T]):
         return self._step(
             what,
             name,
-            lambda: KeyedAccumulateOperator(accumulation, of, key_type).with_policy(policy),
+            lambda: KeyedAccumulateOperator(accumulation, of, key_type),
             on_error=policy,
         )
 

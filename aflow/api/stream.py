@@ -84,7 +84,7 @@ class Stream(AsyncCallMethods[T]):
         """Replace each value by ``fn(value)``."""
         check_function(fn, "map")
         policy = error_policy(self._graph, on_error, "map", self._edge)
-        return self._step("map", name, lambda: MapOperator(fn).with_policy(policy), on_error=policy)
+        return self._step("map", name, lambda: MapOperator(fn), on_error=policy)
 
     def filter(
         self,
@@ -96,9 +96,7 @@ class Stream(AsyncCallMethods[T]):
         """Keep the values for which ``keep(value)`` is true."""
         check_function(keep, "filter")
         policy = error_policy(self._graph, on_error, "filter", self._edge)
-        return self._step(
-            "filter", name, lambda: FilterOperator(keep).with_policy(policy), on_error=policy
-        )
+        return self._step("filter", name, lambda: FilterOperator(keep), on_error=policy)
 
     def flat_map(
         self,
@@ -113,9 +111,7 @@ class Stream(AsyncCallMethods[T]):
         """
         check_function(fn, "flat_map")
         policy = error_policy(self._graph, on_error, "flat_map", self._edge)
-        return self._step(
-            "flat_map", name, lambda: FlatMapOperator(fn).with_policy(policy), on_error=policy
-        )
+        return self._step("flat_map", name, lambda: FlatMapOperator(fn), on_error=policy)
 
     def map_batch(
         self,
@@ -132,9 +128,7 @@ class Stream(AsyncCallMethods[T]):
         """
         check_function(fn, "map_batch")
         policy = error_policy(self._graph, on_error, "map_batch", self._edge)
-        return self._step(
-            "map_batch", name, lambda: MapBatchOperator(fn).with_policy(policy), on_error=policy
-        )
+        return self._step("map_batch", name, lambda: MapBatchOperator(fn), on_error=policy)
 
     def process(
         self,
@@ -149,7 +143,7 @@ class Stream(AsyncCallMethods[T]):
         return self._step(
             "process",
             name,
-            lambda: ProcessOperator(function).with_policy(policy),
+            lambda: ProcessOperator(function),
             sides=True,
             on_error=policy,
         )
@@ -192,7 +186,7 @@ class Stream(AsyncCallMethods[T]):
         return self._step(
             "event_time",
             name,
-            lambda: EventTimeOperator(time, strategy).with_policy(policy),
+            lambda: EventTimeOperator(time, strategy),
             begins_time=True,
             on_error=policy,
         )
@@ -224,7 +218,7 @@ class Stream(AsyncCallMethods[T]):
             "key_by",
             name,
             (self._edge,),
-            lambda: KeyByOperator(key).with_policy(policy),
+            lambda: KeyByOperator(key),
             on_error=policy,
         )
         return KeyedStream(self._graph, Edge(node, partitioning=HashByKey()), of, parallelism)

@@ -8,7 +8,7 @@ from typing import Any
 from aflow.connect import Sink, Source
 from aflow.errors import FlowDefinitionError, shown
 from aflow.graph.nodes import KEY_PRESERVING_METHODS, Edge, Kind, Node, upstream
-from aflow.machines.calls.on_error import FAIL, OnError, dead_letter_tag, policy_text
+from aflow.machines.calls.on_error import FAIL, Fail, OnError, dead_letter_tag, policy_text
 from aflow.model.resource import Resource
 from aflow.model.tags import Tag
 from aflow.operators.base import Operator
@@ -75,7 +75,7 @@ class FlowGraph:
         """Add a step that transforms its inputs. A stateful one must be named: the name identifies its state.
 
         ``sides`` is True if user code in it may write to side outputs. The inputs of a ``TwoInputOperator`` are the
-        left and the right one, in this order. ``on_error`` is the policy of a step without calls.
+        left and the right one, in this order. ``on_error`` is set for the operators of a step without calls.
         """
         dead_letters = dead_letters or dead_letter_tag(on_error)
         if stateful and name is None:
@@ -91,7 +91,7 @@ class FlowGraph:
             what,
             name,
             inputs=inputs,
-            operator=operator,
+            operator=None if operator is None else _with_policy(operator, on_error),
             stateful=stateful,
             begins_time=begins_time,
             has_time=begins_time or any(edge.origin.has_time for edge in inputs),
@@ -241,6 +241,10 @@ class FlowGraph:
                 continue
             if (node.id, tag) not in read:
                 raise FlowDefinitionError(_unread(node, tag, what))
+
+
+def _with_policy(create: Callable[[], Operator], on_error: OnError[Any]) -> Callable[[], Operator]:
+    return create if isinstance(on_error, Fail) else lambda: create().with_policy(on_error)
 
 
 def _is_keyed(node: Node) -> bool:

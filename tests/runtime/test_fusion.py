@@ -136,6 +136,41 @@ def test_a_fallback_that_is_neither_true_nor_false_is_the_failure_of_its_filter(
     assert (info.value.operator, info.value.record) == ("filter", 20)
 
 
+@pytest.mark.parametrize("second", range(6))
+@pytest.mark.parametrize("first", range(5))
+def test_a_replaced_result_passes_the_steps_after_the_failed_one(first: int, second: int) -> None:
+    """The functions count in thousands the steps that they fail in; 5 is none."""
+    shape = "mmfmm"
+    flow, results = af.Flow("replaced"), af.CollectSink[int]()
+    stream: af.Stream[int] = flow.source([10, 20, 30])
+
+    def fails(index: int, number: int) -> bool:
+        return index in {first, second} and number % 100 >= 20 and number % 100 < 30
+
+    for index, kind in enumerate(shape):
+
+        def add(number: int, index: int = index) -> int:
+            if fails(index, number):
+                raise KeyError(number)
+            return number + 1
+
+        def keep(number: int, index: int = index) -> bool:
+            if fails(index, number):
+                raise KeyError(number)
+            return number != 30 + 2
+
+        if kind == "f":
+            stream = stream.filter(keep, on_error=af.calls.Fallback(lambda _n, _e: True))
+        else:
+            stream = stream.map(add, on_error=af.calls.Fallback(lambda n, _e: n + 1001))
+    stream.to(results)
+
+    asyncio.run(flow.run())
+
+    replaced = sum(shape[index] == "m" for index in {first, second} - {5})
+    assert results.values == [14, 24 + 1000 * replaced]
+
+
 def cancel(number: int) -> int:
     raise asyncio.CancelledError(f"given up {number}")
 
