@@ -18,7 +18,7 @@ from bisect import insort
 from collections.abc import Hashable, Iterable, Iterator
 from heapq import heappop, heappush
 from itertools import chain
-from operator import attrgetter, length_hint
+from operator import attrgetter
 from typing import Any, Final
 
 from aflow.errors import FlowDefinitionError
@@ -125,7 +125,7 @@ class SessionAggregateOperator(IncrementalWindows):
                             if time + gap > session.end:
                                 session.end = time + gap
                         elif not self._add_to_sessions(key, time, value):
-                            late.append(len(batch) - length_hint(left) - 1)
+                            late.append(self.index_of(batch, left))
                     break
                 except RAISED as exc:
                     self.settle(exc, batch, self.index_of(batch, left))

@@ -18,7 +18,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
-from operator import length_hint
 from typing import Any
 
 from aflow.errors import OperatorError, described, readable, shown
@@ -150,7 +149,7 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
                             if one.cleanup is None:
                                 self._windows.discard_if_empty(one)
                     if one is None and time <= late_until:
-                        late.append(len(batch) - length_hint(left) - 1)
+                        late.append(self.index_of(batch, left))
                 break
             except _NotAdded as exc:
                 self.settle(exc.cause, batch, self.index_of(batch, left))
