@@ -11,6 +11,12 @@ PINS := $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS))
 # tests/processes.py distributes the tests. Those of Spark share a session and run in one process, so more than four
 # processes would wait for it.
 PROCESSES := -n auto --maxprocesses 4
+# Of `make fuzz`.
+MINUTES := 1
+SEED := random
+# Folders of tests that run whole jobs, programs or documents; `make unit` omits them. It runs all other folders, so a new
+# one belongs to it.
+WHOLE := backfill bench cli crash docs examples fuzz packaging runtime spark
 REQUIREMENTS := pyproject.toml $(CONSTRAINTS) scripts/make-venv
 
 # Set in many container images. Without byte code, each process that a test starts compiles aflow, and importing it takes
@@ -36,7 +42,7 @@ ifneq ($(shell cat $(DEMO_SPARK) 2>/dev/null),$(CURDIR))
 $(DEMO_SPARK): again
 endif
 
-.PHONY: help setup demo demo-spark java test lint types mypy pyright unit format bench test-all-pythons public-names constraints docs pictures news dist clean again
+.PHONY: help setup demo demo-spark java test lint types mypy pyright unit fuzz format bench test-all-pythons public-names constraints docs pictures news dist clean again
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -65,8 +71,8 @@ demo-spark: $(DEMO_SPARK) ## run a pipeline over history on Spark, and continue 
 java: # install Java for Spark if possible, else print the command
 	@scripts/have-java
 
-test: java lint types ## run all checks: format, lint, types, architecture, unit, conformance, doc snippets, examples
-	@$(BIN)/python -m pytest -q $(PROCESSES)
+test: java lint ## run all checks: format, lint, types, architecture, unit, conformance, doc snippets, examples
+	@$(BIN)/python -m pytest -q --type-checks $(PROCESSES)
 
 lint: $(SETUP) ## check format and lint rules
 	@$(BIN)/ruff format --check --quiet . || { echo "run 'make format'"; exit 1; }
@@ -81,8 +87,11 @@ mypy:
 pyright:
 	@$(BIN)/basedpyright --warnings
 
-unit: $(SETUP) ## run the tests that take less than a second each
-	@$(BIN)/python -m pytest -q -m 'not slow' --hypothesis-profile=unit $(PROCESSES)
+unit: $(SETUP) ## run the tests of single parts: no whole jobs, programs or documents, and none of more than a second
+	@$(BIN)/python -m pytest -q -m 'not slow' --hypothesis-profile=unit $(WHOLE:%=--ignore=tests/%) $(PROCESSES)
+
+fuzz: $(SETUP) ## compare random flows with their oracles for MINUTES (1), in two processes; SEED repeats a failure
+	@FUZZ_SECONDS=$$(($(MINUTES) * 60)) FUZZ_SEED=$(SEED) $(BIN)/python -m pytest -q tests/fuzz -n 2
 
 format: $(SETUP) ## format, and apply the fixes of lint
 	@$(BIN)/ruff check --fix --quiet . ; $(BIN)/ruff format .

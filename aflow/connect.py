@@ -173,6 +173,9 @@ class Writer(ABC, Generic[T_contra]):
     With checkpoints, ``prepare`` is called at each barrier, between two writes, and ``commit`` when the checkpoint is
     complete. With the defaults, records are flushed before the checkpoint counts, so none is lost; records written
     again after a restart are duplicates unless they replace the former ones.
+
+    If barriers may overtake and a call of ``write`` or ``commit`` takes longer than a second, a checkpoint may complete
+    without a ``prepare`` of this writer. It names the last committable, and a restore writes later records again.
     """
 
     @abstractmethod

@@ -55,7 +55,7 @@ def measure(records: int, rounds: int) -> Measurement:
         return _count_by_hand([events[: records // 2], events[records // 2 :]])
 
     return compare(
-        "exchange", records, ours, by_hand, at_least=0.60, rounds=rounds, canonical=sorted
+        "exchange", records, ours, by_hand, at_least=0.65, rounds=rounds, canonical=sorted
     )
 
 

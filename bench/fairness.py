@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gc
 import time
 from collections.abc import Coroutine
 from typing import Any
 
 import aflow as af
 from bench.events import make_events
+from bench.firing import CASES, fire
 from bench.harness import Budget, Measurement, percentile, run_async
 from bench.keyed_window import Totals, windowed
 
@@ -28,6 +30,7 @@ def measure(records: int, rounds: int) -> Measurement:
         flow.source(events).pipe(windowed).to(rows)
         beside += run_async(_ticks(flow.run()))
         slow += run_async(_ticks(_slow_steps(records // 100)))
+    firing = firing_figures(records)
     return Measurement(
         "fairness",
         {
@@ -38,11 +41,35 @@ def measure(records: int, rounds: int) -> Measurement:
             "max_ms": round(max(beside) * 1000, 2),
             "slow_p99_ms": round(percentile(slow, 0.99) * 1000, 2),
             "alone_p99_ms": round(percentile(alone, 0.99) * 1000, 2),
+            **firing,
             "rounds": rounds,
             "verified": True,
         },
-        [Budget("p99_ms", at_most=10), Budget("slow_p99_ms", at_most=10)],
+        [
+            Budget("p99_ms", at_most=10),
+            Budget("slow_p99_ms", at_most=10),
+            *(Budget(f"{case}_p99_ms", at_most=10) for case in CASES),
+            *(Budget(f"{case}_max_ms", at_most=20) for case in CASES),
+        ],
     )
+
+
+def firing_figures(keys: int) -> dict[str, float]:
+    """Return the delays while ``keys`` windows or timers fire, once without full collections of garbage, once with.
+
+    The latter are ``…_gc_ms``, the longest collection, and ``…_max_with_gc_ms``.
+    """
+    figures: dict[str, float] = {}
+    for name, case in CASES.items():
+        tuned = fire(case, keys, full_collections=False)
+        gc.collect()
+        default = fire(case, keys)
+        gc.collect()
+        figures |= tuned.figures(name)
+        collection = max(default.collections, default=0.0)
+        figures[f"{name}_gc_ms"] = round(collection * 1000, 2)
+        figures[f"{name}_max_with_gc_ms"] = round(max(default.delays) * 1000, 2)
+    return figures
 
 
 async def _slow_steps(records: int) -> None:

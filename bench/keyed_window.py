@@ -46,7 +46,7 @@ def measure(records: int, rounds: int) -> Measurement:
         return program.finish()
 
     return compare(
-        "keyed_window", records, ours, by_hand, at_least=0.60, rounds=rounds, canonical=as_rows
+        "keyed_window", records, ours, by_hand, at_least=0.68, rounds=rounds, canonical=as_rows
     )
 
 

@@ -10,10 +10,15 @@ from importlib.util import find_spec
 
 import pytest
 
-from tests import costs, processes, slow_tests
+from tests import costs, processes, slow_tests, type_checks
 from tests.conformance import report
 
 IN_CI = os.environ.get("CI", "").lower() not in {"", "0", "false"}
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    # Options are known before plugins are registered.
+    parser.addoption("--type-checks", action="store_true", help="run `make types` meanwhile")
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -21,6 +26,7 @@ def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(processes)
     config.pluginmanager.register(slow_tests)
     config.pluginmanager.register(costs)
+    config.pluginmanager.register(type_checks)
 
 
 @pytest.fixture(scope="session")

@@ -20,6 +20,10 @@ SPARK: Final = "tests/spark"
 #: Number of fast tests that take as long as a slow one, roughly.
 SLOW_WEIGHT: Final = 30
 
+#: Each test of this folder takes as long as many slow ones.
+LONG: Final = "tests/fuzz"
+LONG_WEIGHT: Final = 1000
+
 
 def group_of(nodeid: str) -> str:
     """Return the group of a test: its file, or ``SPARK``. Tests of a group run in one process, in order."""
@@ -34,15 +38,19 @@ def longest_group_first(items: list[pytest.Item]) -> None:
     """
     weights = Counter[str]()
     for item in items:
-        weights[group_of(item.nodeid)] += (
-            1 if item.get_closest_marker("slow") is None else SLOW_WEIGHT
-        )
+        weights[group_of(item.nodeid)] += _weight(item)
 
     def rank(item: pytest.Item) -> tuple[bool, int, str]:
         group = group_of(item.nodeid)
         return group != SPARK, -weights[group], group
 
     items.sort(key=rank)
+
+
+def _weight(item: pytest.Item) -> int:
+    if item.nodeid.startswith(f"{LONG}/"):
+        return LONG_WEIGHT
+    return 1 if item.get_closest_marker("slow") is None else SLOW_WEIGHT
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -178,6 +179,23 @@ def test_the_tests_of_a_file_run_in_one_process_in_order(tmp_path: Path) -> None
         lines = Path(f"{file}.processes").read_text(encoding="utf-8").split()
         assert len(set(lines[::2])) == 1
         assert lines[1::2] == list("012345")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("code", [0, 2])
+def test_a_failure_of_the_type_checkers_fails_a_run_that_passes(tmp_path: Path, code: int) -> None:
+    (tmp_path / "conftest.py").write_text(CONFTEST.read_text(encoding="utf-8"), encoding="utf-8")
+    (tmp_path / "test_it.py").write_text("def test_it(): ...", encoding="utf-8")
+    make = tmp_path / "make"
+    make.write_text(f"#!/bin/sh\necho checked $2; exit {code}\n", encoding="utf-8")
+    make.chmod(0o755)
+
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--type-checks", "."]
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    done = subprocess.run(command, cwd=tmp_path, env={"PATH": path}, capture_output=True, text=True)
+
+    assert done.returncode == (1 if code else 0), done.stdout + done.stderr
+    assert "checked types\n1 passed" in done.stdout
 
 
 class Collected:

@@ -15,6 +15,7 @@ from aflow.machines.calls.settings import CallResults
 from aflow.model.resource import Resource
 from aflow.operators.base import Operator
 from aflow.operators.calls.operator import AsyncOperator
+from aflow.operators.watermark_use import WatermarkUse
 from aflow.runtime.calls.checks import check_called
 from aflow.runtime.calls.options import CallOptions, call_settings, group_size
 
@@ -238,9 +239,11 @@ class AsyncCallMethods(ABC, Generic[T]):
             method,
             name,
             lambda: AsyncOperator(settings),
+            watermarks=WatermarkUse.APPLIED_FOR_READERS,
             sides=dead_letters is not None,
             dead_letters=dead_letters,
             resource=using,
+            calls=True,
             detail=call_detail(settings, using),
         )
 

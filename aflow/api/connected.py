@@ -16,6 +16,7 @@ from aflow.operators.broadcast_process import (
 )
 from aflow.operators.joins.join import LATE_LEFT, LATE_RIGHT
 from aflow.operators.keyed_function import CoProcess, CoProcessOperator, check_co_process
+from aflow.operators.watermark_use import WatermarkUse
 
 K = TypeVar("K", bound=Hashable)
 L = TypeVar("L")
@@ -53,7 +54,11 @@ class ConnectedStreams(Generic[K, L, R]):
         check_co_process(function)
         pair, key_type = self._pair, self._pair.key_type
         node = pair.add_step(
-            "connect.process", name, lambda: CoProcessOperator(function, key_type), sides=True
+            "connect.process",
+            name,
+            lambda: CoProcessOperator(function, key_type),
+            sides=True,
+            watermarks=WatermarkUse.READ,
         )
         return Stream(pair.left.graph, Edge(node))
 
@@ -80,5 +85,6 @@ class BroadcastConnectedStreams(Generic[K, T, C]):
             stateful=True,
             sides=True,
             parallelism=stream.parallelism,
+            watermarks=WatermarkUse.READ,
         )
         return Stream(stream.graph, Edge(node))

@@ -52,6 +52,7 @@ from aflow.operators.keyed_function import (
 )
 from aflow.operators.stateless import FilterOperator, FlatMapOperator, MapOperator
 from aflow.operators.top import TopOperator
+from aflow.operators.watermark_use import WatermarkUse
 from aflow.runtime.calls.options import CallOptions, handler_settings
 
 K = TypeVar("K", bound=Hashable)
@@ -151,6 +152,7 @@ class KeyedStream(AsyncCallMethods[T], Generic[K, T]):
             name,
             lambda: KeyedProcessOperator(function, key_type=key_type),
             sides=True,
+            watermarks=WatermarkUse.READ,
             on_error=policy,
         )
 
@@ -175,8 +177,10 @@ class KeyedStream(AsyncCallMethods[T], Generic[K, T]):
             name,
             lambda: AsyncOperator(settings, KeyedHandlers(function, key_type)),
             sides=True,
+            watermarks=WatermarkUse.APPLIED,
             dead_letters=dead_letters_of(settings),
             resource=resource,
+            calls=True,
             detail=call_detail(settings, resource),
         )
 

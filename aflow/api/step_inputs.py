@@ -11,6 +11,7 @@ from aflow.graph.flow_graph import FlowGraph
 from aflow.graph.nodes import Edge, Node
 from aflow.machines.calls.on_error import FAIL, OnError
 from aflow.operators.base import TwoInputOperator
+from aflow.operators.watermark_use import WatermarkUse
 from aflow.operators.windows.logic import WindowLogic
 
 
@@ -93,6 +94,7 @@ class KeyedPair:
         detail: str = "",
         windows: WindowLogic | None = None,
         on_error: OnError[Any] = FAIL,
+        watermarks: WatermarkUse = WatermarkUse.APPLIED_FOR_READERS,
     ) -> Node:
         """Add a step that reads both streams."""
         return self.left.graph.add_step(
@@ -106,4 +108,5 @@ class KeyedPair:
             detail=detail,
             windows=windows,
             on_error=on_error,
+            watermarks=watermarks,
         )

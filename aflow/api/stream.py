@@ -32,6 +32,7 @@ from aflow.operators.stateless import (
     MapOperator,
     PassThroughOperator,
 )
+from aflow.operators.watermark_use import WatermarkUse
 
 if TYPE_CHECKING:
     from aflow.api.connected import BroadcastConnectedStreams
@@ -145,6 +146,7 @@ class Stream(AsyncCallMethods[T]):
             name,
             lambda: ProcessOperator(function),
             sides=True,
+            watermarks=WatermarkUse.READ,
             on_error=policy,
         )
 
@@ -155,6 +157,7 @@ class Stream(AsyncCallMethods[T]):
         max_delay: timedelta | None = None,
         generator: Generators[T] | None = None,
         idle_after: timedelta | None = None,
+        advance_when_idle: bool = False,
         align: Alignment | None = None,
         watermark_interval: timedelta | None = None,
         on_error: OnError[T] | None = None,
@@ -171,6 +174,8 @@ class Stream(AsyncCallMethods[T]):
         while no records arrive.
 
         Splits without a record for ``idle_after`` of processing time are idle: they no longer hold the watermark back.
+        With ``advance_when_idle`` event time advances with the clock while all splits of the step are idle, from the
+        last watermark on: so the last windows of a silent source fire. Records that arrive behind it are late.
         With ``align`` the source waits while it is too far ahead of the slowest source of its group; this step must
         then directly follow the source.
 
@@ -181,7 +186,14 @@ class Stream(AsyncCallMethods[T]):
         """
         if time is not None:
             check_function(time, "event_time")
-        strategy = time_strategy(max_delay, generator, idle_after, align, watermark_interval)
+        strategy = time_strategy(
+            max_delay,
+            generator,
+            idle_after,
+            align,
+            watermark_interval,
+            advance_when_idle=advance_when_idle,
+        )
         policy = error_policy(self._graph, on_error, "event_time", self._edge)
         return self._step(
             "event_time",

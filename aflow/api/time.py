@@ -25,9 +25,20 @@ def time_strategy(
     idle_after: timedelta | None,
     align: Alignment | None = None,
     watermark_interval: timedelta | None = None,
+    *,
+    advance_when_idle: bool = False,
 ) -> TimeStrategy:
     """Return the strategy for the arguments of ``event_time``. Raises ``FlowDefinitionError``."""
     idle = None if idle_after is None else positive_millis(idle_after, what="idle_after")
+    if type(advance_when_idle) is not bool:
+        raise FlowDefinitionError(
+            f"advance_when_idle is True or False, not {shown(advance_when_idle)}"
+        )
+    if advance_when_idle and idle is None:
+        raise FlowDefinitionError(
+            "advance_when_idle advances event time while all splits are idle, and no split is idle without idle_after; "
+            "add idle_after=timedelta(…)"
+        )
     if align is not None and not isinstance(align, Alignment):
         raise FlowDefinitionError(
             f"align takes an aflow.watermarks.Alignment, not {shown(align)}; "
@@ -39,7 +50,8 @@ def time_strategy(
                 "event_time() takes max_delay or a generator, not both: a generator has its own delay"
             )
         check_function(generator, "event_time(generator=…)")
-        return TimeStrategy(generator, idle, align, watermark_period(watermark_interval))
+        period = watermark_period(watermark_interval)
+        return TimeStrategy(generator, idle, align, period, advance_when_idle)
     if watermark_interval is not None:
         raise FlowDefinitionError(
             "watermark_interval is the interval of a custom generator, and event_time() has none: "
@@ -48,7 +60,9 @@ def time_strategy(
     delay = 0 if max_delay is None else to_millis(max_delay, what="max_delay")
     if delay < 0:
         raise FlowDefinitionError(f"max_delay must not be negative, and it is {max_delay!r}")
-    return TimeStrategy(lambda: BoundedOutOfOrderness(delay), idle, align)
+    return TimeStrategy(
+        lambda: BoundedOutOfOrderness(delay), idle, align, advance_when_idle=advance_when_idle
+    )
 
 
 def watermark_period(interval: timedelta | None) -> int | None:

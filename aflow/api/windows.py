@@ -106,11 +106,9 @@ class Sliding:
 class Session:
     """Sessions: windows of records of a key that are at most ``gap`` apart.
 
-    A session starts at the timestamp of its first record and ends ``gap`` after that of its last record. It fires when
-    the watermark is 1 ms before its end. A record exactly ``gap`` after the last one belongs to the session. If the
-    session has fired and ``lateness`` is 0, it starts another one, although it is not late: which of the two happens
-    can depend on the batches. If ``max_delay`` of ``event_time`` exceeds the disorder of the records by at least 1 ms,
-    the record always belongs to the session.
+    A session starts at the timestamp of its first record and ends ``gap`` after that of its last record. A record
+    exactly ``gap`` after the last one belongs to the session, unless it is late. So a session fires when the watermark
+    reaches its end: the watermark of a step with sessions is 1 ms behind that of its input.
     """
 
     gap: timedelta

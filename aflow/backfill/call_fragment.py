@@ -76,6 +76,7 @@ def call_fragment(
         inputs=(Edge(rows),),
         operator=partial(AsyncOperator, settings),
         resource=using,
+        calls=True,
     )
     results = Node(id=2, name="results", kind=Kind.SINK, what="to", inputs=(Edge(step),))
     return Fragment(0, (rows, step), (Exit(0, step, None, sink=results),))

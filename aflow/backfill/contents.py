@@ -21,8 +21,9 @@ from aflow.runtime.checkpoints.directory.paths import local_folder
 from aflow.runtime.checkpoints.directory.reader import ReadSource, content, state_of
 from aflow.state.descriptions import Description
 from aflow.state.manifest import Link, Manifest, manifest_of
-from aflow.state.snapshot import STATES, Entry, OperatorSnapshot
+from aflow.state.snapshot import STATES, OperatorSnapshot
 from aflow.state.specs import RESERVED
+from aflow.state.stored_entries import Entries
 from aflow.state.stored_values import json_line, key_value, opened, state_value
 
 #: Names under which timers are stored.
@@ -142,7 +143,7 @@ class _Rows:
 
     part: StoredPart
 
-    def of_group(self, group: int, names: Mapping[str, tuple[Entry, ...]]) -> Iterator[StateRow]:
+    def of_group(self, group: int, names: Mapping[str, Entries]) -> Iterator[StateRow]:
         described = {
             name.decode(): Description.decoded(data) for name, data in names.get(STATES, ())
         }

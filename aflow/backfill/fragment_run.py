@@ -25,7 +25,6 @@ from aflow.connect import Writer
 from aflow.errors import InternalError, SinkError
 from aflow.graph.nodes import UNION_METHOD, Edge, Kind, Node
 from aflow.graph.plan import Plan, TaskPlan
-from aflow.machines.batch_size import BatchSize
 from aflow.model.key_groups import DEFAULT_KEY_GROUPS
 from aflow.model.time import Timestamp
 from aflow.operators.base import Operator
@@ -172,7 +171,7 @@ class _Run:
         return self._fragment.keyed and self._partition.until is not None
 
     def _feed(self, inbox: Inbox, environment: TaskEnvironment, chain: OperatorChain) -> TaskInput:
-        size = BatchSize(self._options.batch_records, self._options.loop_budget.total_seconds())
+        size = self._options.batch_size(self._fragment.nodes)
         until = self._partition.until
         emitter = (
             OrderedRowEmitter(chain.input_ports, self._fragment, until)

@@ -18,8 +18,9 @@ from aflow.runtime.checkpoints.sections import IN_FLIGHT, PENDING, PROGRESS, WAI
 from aflow.runtime.checkpoints.storage import Restored
 from aflow.state.change_plan import StoredState, StoredStep, stored_step
 from aflow.state.descriptions import Description
-from aflow.state.snapshot import STATES, Entry, OperatorSnapshot
+from aflow.state.snapshot import STATES, OperatorSnapshot
 from aflow.state.specs import RESERVED
+from aflow.state.stored_entries import Entries
 from aflow.state.stored_values import json_line, key_value, opened, state_value, timer
 
 #: Kinds of timers by the name of their state.
@@ -271,7 +272,7 @@ def key_lines(restored: Restored, step: str, state: str | None) -> Iterator[str]
         yield from _broadcast_lines(name, snapshot.broadcast[name][0])
 
 
-def _lines_of_group(names: Mapping[str, tuple[Entry, ...]], wanted: set[str]) -> Iterator[str]:
+def _lines_of_group(names: Mapping[str, Entries], wanted: set[str]) -> Iterator[str]:
     described = {name.decode(): Description.decoded(data) for name, data in names.get(STATES, ())}
     by_key: dict[bytes, dict[str, list[bytes]]] = {}
     for name in sorted(wanted & names.keys()):

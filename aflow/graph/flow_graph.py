@@ -13,6 +13,7 @@ from aflow.model.resource import Resource
 from aflow.model.tags import Tag
 from aflow.operators.base import Operator
 from aflow.operators.stateless import PassThroughOperator
+from aflow.operators.watermark_use import WatermarkUse
 from aflow.operators.windows.logic import WindowLogic
 
 
@@ -68,9 +69,11 @@ class FlowGraph:
         dead_letters: str | None = None,
         on_error: OnError[Any] = FAIL,
         resource: Resource[Any] | None = None,
+        calls: bool = False,
         parallelism: int | None = None,
         detail: str = "",
         windows: WindowLogic | None = None,
+        watermarks: WatermarkUse = WatermarkUse.CARRIED,
     ) -> Node:
         """Add a step that transforms its inputs. A stateful one must be named: the name identifies its state.
 
@@ -98,9 +101,11 @@ class FlowGraph:
             sides=sides or dead_letters is not None,
             dead_letters=dead_letters,
             resource=resource,
+            calls=calls,
             parallelism=parallelism,
             detail=", ".join(filter(None, (detail, policy_text(on_error)))),
             windows=windows,
+            watermarks=watermarks,
         )
 
     def default_policy(self, *inputs: Edge) -> OnError[Any]:

@@ -14,6 +14,7 @@ from typing import Any, Final, TypeAlias
 from aflow.connect import Sink, Source
 from aflow.model.resource import Resource
 from aflow.operators.base import Operator
+from aflow.operators.watermark_use import WatermarkUse
 from aflow.operators.windows.logic import WindowLogic
 
 
@@ -85,6 +86,8 @@ class Node:
     sink: Sink[Any] | None = None
     resource: Resource[Any] | None = None
     """The second argument of its async calls."""
+    calls: bool = False
+    """True if the step makes async calls."""
     parallelism: int | None = None
     """The number of subtasks; None: that of the inputs, or of the job if records are exchanged."""
     stateful: bool = False
@@ -102,6 +105,14 @@ class Node:
     """Parameters to show in a plan."""
     windows: WindowLogic | None = None
     """The windows of the step, as its operator has them."""
+    watermarks: WatermarkUse = WatermarkUse.CARRIED
+    """The use of watermarks between records; that of a step with ``windows`` follows from those."""
+    divides: bool = False
+    """True if the link into the operator applies watermarks between records; set in the plan."""
+    fires_in_order: bool = False
+    """True if results of a watermark carry watermarks, for steps downstream; set in the plan."""
+    delay: int = 0
+    """Milliseconds by which the watermarks of the step are behind those of its inputs; set in the plan."""
 
     @property
     def roles(self) -> tuple[str, ...]:

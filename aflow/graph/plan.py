@@ -20,6 +20,7 @@ from dataclasses import dataclass, replace
 from aflow.errors import FlowDefinitionError
 from aflow.graph.flow_graph import FlowGraph, check_parallelism
 from aflow.graph.nodes import Broadcast, Edge, Forward, Kind, Node, Rebalance
+from aflow.graph.watermark_needs import watermark_needs, with_needs
 from aflow.graph.watermark_periods import watermark_periods, with_periods
 from aflow.model.key_groups import DEFAULT_KEY_GROUPS, KeyGroupRange, ranges
 
@@ -93,7 +94,7 @@ def make_plan(
     graph.validate()
     drafts: list[_Draft] = []
     draft_of: dict[int, _Draft] = {}
-    periods = watermark_periods(graph)
+    periods, needs = watermark_periods(graph), watermark_needs(graph)
     for node in graph:
         wanted = _parallelism(node, draft_of, parallelism)
         _check_key_groups(node, wanted, key_groups)
@@ -101,6 +102,7 @@ def make_plan(
             _simplified(edge, draft_of[edge.origin.id].parallelism, wanted) for edge in node.inputs
         )
         planned = with_periods(replace(node, inputs=inputs), periods.get(node.id, ()))
+        planned = with_needs(planned, needs[node.id])
         if chaining and _chainable(planned, draft_of, wanted):
             draft = draft_of[node.inputs[0].origin.id]
             draft.nodes.append(planned)

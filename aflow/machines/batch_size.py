@@ -5,8 +5,8 @@ size is therefore bounded by time as well as by number: a batch that took longer
 the number that would have fitted, and a full batch that took less than half of it doubles the bound, up to the
 maximum. The first batch is small, since the cost of the functions is unknown.
 
-Results of windows do not depend on the size of batches (docs/decisions/002). Results of event timers of process
-functions may: they fire after the batch that makes them due.
+Results do not depend on the size of batches: windows need no watermark within a batch that it does not have
+(docs/decisions/002), and for event timers batches carry the watermark of each record (docs/decisions/045).
 """
 
 from __future__ import annotations

@@ -45,7 +45,14 @@ class Expiry:
         """Remove and yield the keys to check now. Keys may be added meanwhile for times after ``watermark``."""
         heap, width = self._heap, self._width
         while heap and heap[0] * width <= watermark:
-            yield from self._keys.pop(heappop(heap))
+            keys = self._keys.pop(heappop(heap))
+            keys.reverse()
+            while keys:
+                yield keys.pop()  # one by one, so that a million keys are not freed at once
+
+    def is_due(self, watermark: Timestamp) -> bool:
+        """Return True if there are keys to check now."""
+        return bool(self._heap) and self._heap[0] * self._width <= watermark
 
     def clear(self) -> None:
         """Remove all keys."""

@@ -20,12 +20,16 @@ from __future__ import annotations
 from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
+from itertools import islice
 from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from aflow.model.time import Timestamp
 
 K = TypeVar("K", bound=Hashable)
 N = TypeVar("N", bound=Hashable)
+
+#: Timers of one time that are listed at once.
+_PART: Final = 256
 
 #: Number of dead entries for which the heap is never made anew.
 _FEW: Final = 64
@@ -131,6 +135,13 @@ class TimerQueue(Generic[K, N]):
 
         Timers registered or deleted meanwhile are respected. Those that were not yielded are still registered.
         """
+        return (timer for timer in self.due_in_pieces(now) if timer is not None)
+
+    def due_in_pieces(self, now: Timestamp) -> Iterator[Timer[K, N] | None]:
+        """As ``due``, but also yield None from time to time while many timers of one time are listed.
+
+        The queue must not be changed then.
+        """
         times, at = self._times, self._at
         while times and times[0] <= now:
             time = times[0]
@@ -148,9 +159,19 @@ class TimerQueue(Generic[K, N]):
             else:
                 at.pop(heappop(times), None)
 
-    def _due_at(self, time: Timestamp, there: dict[tuple[K, N], int]) -> Iterator[Timer[K, N]]:
+    def _due_at(
+        self, time: Timestamp, there: dict[tuple[K, N], int]
+    ) -> Iterator[Timer[K, N] | None]:
         """Take the present timers of one time. Earlier ones registered meanwhile are taken first."""
-        for identity, number in list(there.items()):
+        present: list[tuple[tuple[K, N], int]] = []
+        items = iter(there.items())
+        while some := list(islice(items, _PART)):
+            if present:
+                yield None
+            present += some
+        present.reverse()
+        while present:
+            identity, number = present.pop()  # which frees its memory
             if there.get(identity) == number:  # neither deleted nor registered again meanwhile
                 del there[identity]
                 self._count -= 1
@@ -159,7 +180,7 @@ class TimerQueue(Generic[K, N]):
                     toggle(self._changes, timer, there=False)
                 yield timer
                 if self._times and self._times[0] < time:
-                    yield from self.due(time - 1)
+                    yield from self.due_in_pieces(time - 1)
 
     def entries(self) -> Iterator[Timer[K, N]]:
         """Iterate over all timers; registering them in this order restores the queue. Do not change it meanwhile."""

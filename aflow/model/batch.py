@@ -15,8 +15,11 @@ from aflow.model.time import Timestamp
 
 T = TypeVar("T")
 
-#: Maximum of records that a source emits at once.
+#: Maximum of records in a batch of results, and of records that a task with calls takes at once.
 BATCH_RECORDS: Final = 1024
+
+#: Default maximum of records that a task without calls takes at once.
+LARGE_BATCH_RECORDS: Final = 4096
 
 
 class Batch(Generic[T]):
@@ -25,19 +28,25 @@ class Batch(Generic[T]):
     ``values``, ``timestamps`` (epoch ms; None before event time is assigned) and ``keys`` (None unless downstream of
     ``key_by``) are columns of equal length. A batch is shared by all its readers, so neither it nor its columns may be
     changed. It is never empty in transit.
+
+    ``watermarks`` is a column too: the watermark that each record meets (epoch ms), which never decreases. None, the
+    usual case, means that all records meet the last watermark that was emitted before the batch. Only the records of
+    steps whose results depend on watermarks between records have it (docs/decisions/045).
     """
 
-    __slots__ = ("keys", "timestamps", "values")
+    __slots__ = ("keys", "timestamps", "values", "watermarks")
 
     def __init__(
         self,
         values: list[T],
         timestamps: list[Timestamp] | None = None,
         keys: Sequence[Hashable] | None = None,
+        watermarks: list[Timestamp] | None = None,
     ) -> None:
         self.values = values
         self.timestamps = timestamps
         self.keys = keys
+        self.watermarks = watermarks
 
     def __len__(self) -> int:
         return len(self.values)
@@ -50,12 +59,14 @@ class Batch(Generic[T]):
             self.values == batch.values
             and self.timestamps == batch.timestamps
             and self.keys == batch.keys
+            and self.watermarks == batch.watermarks
         )
 
     __hash__ = None  # type: ignore[assignment]  # its columns are lists
 
     def __repr__(self) -> str:
-        return f"Batch({self.values!r}, timestamps={self.timestamps!r}, keys={self.keys!r})"
+        met = "" if self.watermarks is None else f", watermarks={self.watermarks!r}"
+        return f"Batch({self.values!r}, timestamps={self.timestamps!r}, keys={self.keys!r}{met})"
 
     def slice(self, start: int, stop: int) -> Batch[T]:
         """Return the records from ``start`` up to ``stop`` (exclusive), as for a list."""
@@ -63,14 +74,23 @@ class Batch(Generic[T]):
             self.values[start:stop],
             None if self.timestamps is None else self.timestamps[start:stop],
             None if self.keys is None else self.keys[start:stop],
+            None if self.watermarks is None else self.watermarks[start:stop],
         )
+
+    def without_watermarks(self) -> Batch[T]:
+        """Return the same records, which meet the last watermark that was emitted before them."""
+        if self.watermarks is None:
+            return self
+        return Batch(self.values, self.timestamps, self.keys)
 
     def pick(self, indexes: Sequence[int]) -> Batch[T]:
         """Return the records at ``indexes`` without their keys, for a side output, which has none."""
-        times = self.timestamps
+        times, met = self.timestamps, self.watermarks
         return Batch(
             [self.values[index] for index in indexes],
             None if times is None else [times[index] for index in indexes],
+            None,
+            None if met is None else [met[index] for index in indexes],
         )
 
     def pick_keyed(self, indexes: Sequence[int]) -> Batch[T]:
@@ -94,12 +114,13 @@ def in_batches(values: list[T], timestamps: list[Timestamp] | None) -> Iterator[
 def encode_batch(batch: Batch[Any], codec: Codec[object]) -> bytes:
     """Return the columns of ``batch`` as bytes. Raises ``CodecError`` for values or keys that ``codec`` refuses."""
     keys = None if batch.keys is None else list(batch.keys)
-    return codec.encode([batch.values, batch.timestamps, keys])
+    columns: list[object] = [batch.values, batch.timestamps, keys]
+    if batch.watermarks is not None:
+        columns.append(batch.watermarks)
+    return codec.encode(columns)
 
 
 def decode_batch(data: bytes, codec: Codec[object]) -> Batch[Any]:
     """Return the batch that ``data`` was made from. Raises ``CodecError``."""
-    values, timestamps, keys = cast(
-        "tuple[list[Any], list[int] | None, list[Any] | None]", codec.decode(data)
-    )
-    return Batch(values, timestamps, keys)
+    values, timestamps, keys, *more = cast("list[Any]", codec.decode(data))
+    return Batch(values, timestamps, keys, more[0] if more else None)

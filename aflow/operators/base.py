@@ -6,6 +6,9 @@ number of ``process``, ``on_watermark``, ``on_processing_time``, ``on_idle``, ``
 once if the input ended by itself (after the final watermark, if there is one); ``close`` always, exactly once.
 ``restore`` is called after ``open`` and before everything else.
 
+Work that may take long, such as firing, is done in pieces (``operators/pieces.py``): then the operator gets its next
+element when the last piece is done, not when the method has returned.
+
 An operator *pushes* its results into ``self.output`` rather than returning them, because one input batch may become
 several batches with watermarks between them (see docs/decisions/001).
 """
@@ -34,6 +37,7 @@ from aflow.model.key_groups import DEFAULT_KEY_GROUPS, KeyGroupRange
 from aflow.model.keys import UnsupportedKey, check_key
 from aflow.model.time import MIN_TIMESTAMP, Clock, Timestamp
 from aflow.operators.first_call import MisuseError, refuse_coroutine
+from aflow.operators.pieces import OnePiece, PieceRunner
 from aflow.state.backend_choice import InMemory, StateBackend
 from aflow.state.snapshot import Captured, OperatorSnapshot
 
@@ -87,6 +91,10 @@ class OperatorContext:
     output: Output
     clock: Clock
     alarm: Alarm
+    advance: Callable[[Timestamp], None] | None = None
+    """Passes a watermark to the operator, as its input does; None outside of a task, for ``on_watermark``."""
+    carries_watermarks: bool = True
+    """True if results should carry the watermarks that they meet: a step downstream may depend on them."""
     clocked: bool = True
     """False over history, which has no clock: processing timers of users are refused."""
     has_queued: Callable[[str], bool] = lambda split: False
@@ -108,6 +116,8 @@ class OperatorContext:
     """Returns random numbers from 0 to 1."""
     warn: Callable[[str], None] = lambda text: None
     """Logs a warning for the user."""
+    pieces: PieceRunner = field(default_factory=OnePiece)
+    """Runs work that may take long in pieces."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,6 +137,7 @@ class Operator(ABC):
 
     context: OperatorContext
     output: Output
+    pieces: PieceRunner
 
     #: The policy for records on which a user function of the step failed.
     on_error: OnError[Any] = FAIL
@@ -146,6 +157,7 @@ class Operator(ABC):
         """Prepare for processing; overriders call ``super().open(context)`` first."""
         self.context = context
         self.output = context.output
+        self.pieces = context.pieces
 
     def process(self, batch: Batch[Any]) -> None:
         """Process a batch, and push the results into ``self.output``."""
@@ -225,6 +237,15 @@ class Operator(ABC):
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
         """Continue from ``snapshot``. Raises ``RestoreError`` if it does not fit."""
+        for _ in self.restore_in_pieces(snapshot):
+            pass
+
+    def restore_in_pieces(self, snapshot: OperatorSnapshot) -> Iterator[None]:
+        """As ``restore``; yields after some hundred rows, so that the caller can let other code run.
+
+        No other method may be called before its end, except ``close``.
+        """
+        return iter(())
 
     def keys_of(self, batch: Batch[Any]) -> Sequence[Hashable]:
         """Return the keys of ``batch``, which a keyed step always has."""
@@ -266,12 +287,20 @@ class Operator(ABC):
         """
         cause = _cause_at(cause, batch, index)
         error = self._described(cause, batch, index)
-        return self.settle_record(cause, error, batch.values[index], error.timestamp)
+        met = None if batch.watermarks is None else batch.watermarks[index]
+        return self.settle_record(cause, error, batch.values[index], error.timestamp, met)
 
     def settle_record(
-        self, cause: BaseException, error: OperatorError, value: object, timestamp: Timestamp | None
+        self,
+        cause: BaseException,
+        error: OperatorError,
+        value: object,
+        timestamp: Timestamp | None,
+        met: Timestamp | None = None,
     ) -> list[Any]:
         """Apply ``on_error`` to ``value``, on which a user function raised ``cause``; as ``settle``.
+
+        ``met`` is the watermark that the record meets, if its batch has such a column.
 
         Raises ``error`` with the policy ``Fail``, for errors of aflow, mistakes in the pipeline, and a ``cause`` that
         is no ``Exception``. Raises ``OperatorError`` for a failure of ``Fallback``.
@@ -282,12 +311,13 @@ class Operator(ABC):
         if isinstance(policy, Fallback):
             return [self._replaced(policy, cause, value, error)]
         times = None if timestamp is None else [timestamp]
+        marks = None if met is None else [met]
         if isinstance(policy, DeadLetter):
             now = self.context.clock.now()
             letter = FailedRecord(value, type(cause).__name__, str(cause), 1, self.name, now)
-            self.output.side(policy.tag.name, Batch([letter], times))
+            self.output.side(policy.tag.name, Batch([letter], times, None, marks))
         else:
-            self.output.side(DROPPED, Batch([value], times))
+            self.output.side(DROPPED, Batch([value], times, None, marks))
         return []
 
     def _replaced(

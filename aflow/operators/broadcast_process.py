@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any, Final, Generic, TypeVar, overload
 
@@ -192,9 +192,9 @@ class BroadcastProcessOperator(
         self._handle_each(batch, self._function.process_broadcast, self._control)
         self._store.writable = False
 
-    def on_watermark(self, timestamp: Timestamp) -> None:
-        self._control.watermark = max(timestamp, self.watermark)
-        super().on_watermark(timestamp)
+    def meet(self, watermark: Timestamp) -> None:
+        super().meet(watermark)
+        self._control.watermark = watermark
 
     def size(self) -> StateSize:
         """Return one entry for each state of a key, and for each entry of a broadcast state."""
@@ -205,10 +205,9 @@ class BroadcastProcessOperator(
         """Capture changes, and all broadcast state. Raises ``CheckpointError`` for a value without encoding."""
         return replace(super().capture(changes=changes), broadcast=self._store.snapshot())
 
-    def restore(self, snapshot: OperatorSnapshot) -> None:
+    def restore_in_pieces(self, snapshot: OperatorSnapshot) -> Iterator[None]:
         """Continue from ``snapshot``; each subtask has a complete copy of the broadcast states."""
-        super().restore(snapshot)
-        self._control.watermark = self.watermark
+        yield from super().restore_in_pieces(snapshot)
         self._store.restore(snapshot.broadcast)
 
 

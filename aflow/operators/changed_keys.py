@@ -9,9 +9,10 @@ From then on the cost is one update of a set for each batch, and none for a reco
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Sized
-from typing import Final
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sized
+from typing import Any, Final
 
+from aflow.operators.pieces import CHUNK
 from aflow.state.key_kinds import KeyKinds
 from aflow.state.keyed_entries import KeyedRows
 
@@ -53,9 +54,19 @@ class ChangedKeys:
             if len(self._keys) > _MOST:
                 self._keys = None
 
-    def begin(self, keys: Collection[Hashable]) -> None:
-        """Record changes from now on; ``keys`` are the present ones."""
+    def discarded(self, entries: dict[Hashable, Any]) -> Iterator[int]:
+        """Clear ``entries``, in pieces, and record that their keys have changed."""
+        while entries:
+            keys = [entries.popitem()[0] for _ in range(min(CHUNK, len(entries)))]
+            self.add(keys)
+            yield 0
+
+    def begin(self) -> None:
+        """Record changes from now on. All present keys must have been observed."""
         self._keys = set()
+
+    def observe(self, keys: Collection[Hashable]) -> None:
+        """Observe ``keys`` that are restored."""
         self._kinds.see(keys)
 
     def known_by_name(self, keys: Collection[Hashable]) -> bool:

@@ -6,11 +6,10 @@ context that is kept and used later raises ``OperatorError``.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
+from collections.abc import Mapping
 from typing import Any, Final, Generic, TypeVar, cast
 
 from aflow.errors import FlowDefinitionError
-from aflow.machines.timer_queue import TimerQueue
 from aflow.model.tags import Tag
 from aflow.model.time import (
     MAX_TIMESTAMP,
@@ -22,7 +21,7 @@ from aflow.model.time import (
     to_timestamp,
 )
 from aflow.operators.side_outputs import SideOutputs
-from aflow.state.backend import KeyedBackend
+from aflow.state.backend import KeyedBackend, KeyTimerQueue
 from aflow.state.specs import StateSpec
 
 K = TypeVar("K")
@@ -53,7 +52,7 @@ class ProcessContext:
 
     def side(self, tag: Tag[S], value: S) -> None:
         """Emit ``value`` to side output ``tag``, with the timestamp of the current record."""
-        self._sides.add(tag.name, value, self.timestamp)
+        self._sides.add(tag.name, value, self.timestamp, self.watermark)
 
 
 class Context(ProcessContext, Generic[K]):
@@ -71,7 +70,7 @@ class Context(ProcessContext, Generic[K]):
         sides: SideOutputs,
         backend: KeyedBackend,
         cells: Mapping[Any, Any],
-        timers: Mapping[TimeDomain, TimerQueue[Hashable, None]],
+        timers: Mapping[TimeDomain, KeyTimerQueue],
         clocked: bool = True,
     ) -> None:
         super().__init__(clock=clock, sides=sides)
@@ -104,9 +103,8 @@ class Context(ProcessContext, Generic[K]):
 
         Setting the same time again changes nothing. A timer that the watermark has passed fires when it next advances.
 
-        Timers fire after the batch that advanced the watermark, and the size of batches depends on the load. So the
-        order between a timer and a later record of the same batch may differ between runs. If that matters, compare
-        times in ``process`` too, or run with ``Options(batch_records=1)``.
+        It fires before the first record that meets a watermark at or after ``at``. The watermark that a record meets is
+        determined by the preceding records, so the size of batches does not matter.
         """
         self._set(TimeDomain.EVENT, at)
 

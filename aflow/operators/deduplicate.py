@@ -10,7 +10,8 @@ the kept timestamps passes: whether one preceded it is unknown, and a duplicate 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Hashable
+from collections.abc import Hashable, Iterator
+from itertools import chain
 from typing import Any, Final
 
 from aflow.errors import OperatorError
@@ -20,8 +21,10 @@ from aflow.model.keys import check_key
 from aflow.model.time import Timestamp
 from aflow.operators.base import RAISED, OperatorContext, StateSize
 from aflow.operators.keyed_state import KeyedStateOperator, touch
+from aflow.operators.pieces import slices
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.state.specs import ValueState
+from aflow.state.stored_entries import batched
 
 #: Side output of the records that were dropped.
 DUPLICATES: Final = "duplicates"
@@ -67,25 +70,34 @@ class DeduplicateOperator(KeyedStateOperator):
         self._emit(batch, passing)
 
     def on_watermark(self, timestamp: Timestamp) -> None:
-        if self._within is not None:
-            due = list(self._expiry.due(timestamp))
+        if self._within is not None and self._expiry.is_due(timestamp):
+            self.pieces.run(self._forget_until(timestamp, self._within))
+        else:
+            super().on_watermark(timestamp)
+
+    def _forget_until(self, timestamp: Timestamp, within: int) -> Iterator[int]:
+        """Remove what the watermark ``timestamp`` makes superfluous, in pieces, and emit it."""
+        for due in slices(self._expiry.due(timestamp)):
             self._backend.touch(due)
             for key in due:
-                self._forget(key, timestamp - self._within + 1)
+                self._forget(key, timestamp - within + 1)
+            yield 0
         super().on_watermark(timestamp)
 
     def size(self) -> StateSize:
         held = len(self._seen) + sum(map(len, self._older.values()))
         return StateSize(held, event_timers=len(self._expiry))
 
-    def restore(self, snapshot: OperatorSnapshot) -> None:
-        super().restore(snapshot)
-        if self._within is not None:
-            for key, at in self._seen.items():
+    def restore_in_pieces(self, snapshot: OperatorSnapshot) -> Iterator[None]:
+        yield from super().restore_in_pieces(snapshot)
+        if self._within is None:
+            return
+        newest = self._seen.items()
+        older = ((key, at) for key, passed in self._older.items() for at in passed)
+        for some in batched(chain(newest, older)):
+            for key, at in some:
                 self._expiry.add(key, at + self._within - 1)
-            for key, passed in self._older.items():
-                for at in passed:
-                    self._expiry.add(key, at + self._within - 1)
+            yield
 
     def _new_keys(self, batch: Batch[Any]) -> list[int]:
         """Return the indexes of the records that are the first of their key."""
@@ -151,7 +163,7 @@ class DeduplicateOperator(KeyedStateOperator):
 
     def _emit(self, batch: Batch[Any], passing: list[int]) -> None:
         if len(passing) == len(batch):
-            self.output.emit(Batch(batch.values, batch.timestamps))
+            self.output.emit(Batch(batch.values, batch.timestamps, None, batch.watermarks))
             return
         if passing:
             self.output.emit(batch.pick(passing))

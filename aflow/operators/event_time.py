@@ -5,7 +5,8 @@ batched. So a batch is cut before a record that is behind the watermark of the b
 in between; a batch without such a record is emitted whole, followed by the watermark. So only the order of the records
 determines which are late, and a replay with other batches has the same result (docs/decisions/002). If a trigger
 downstream fires at multiples of a period, a batch is also cut where the watermark passes one of them
-(docs/decisions/010).
+(docs/decisions/010). If a step downstream has event timers, the batch carries the watermark that each record meets
+(docs/decisions/045).
 
 Each split of a source has its own generator and its own idleness; the ``SplitMultiplexer`` combines them. Downstream of
 an exchange there are no splits, and one generator follows the mixed stream.
@@ -15,7 +16,7 @@ If the restored state has the end of a backfill, the step takes records from tha
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -26,11 +27,13 @@ from aflow.machines.watermarks.generators import (
     WatermarkGenerator,
 )
 from aflow.machines.watermarks.multiplexer import SplitMultiplexer
+from aflow.machines.watermarks.silence import SilentAdvance
 from aflow.model.batch import Batch
 from aflow.model.codecs import PLAIN
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Instant, Timestamp
 from aflow.operators.alignment import Alignment, AlignmentMember
 from aflow.operators.base import RAISED, Operator, OperatorContext
+from aflow.operators.earned_watermarks import Cut, cuts_of, met_by, scan
 from aflow.operators.first_call import FirstCall
 from aflow.operators.handover import (
     BEGINS,
@@ -53,9 +56,6 @@ PERIOD: Final = 200
 #: Name of the operator state: the watermark of each split.
 _STATE: Final = "watermarks"
 
-Cut = tuple[int, Timestamp]
-"""An index in a batch, and the watermark to send before the record there."""
-
 
 @dataclass(frozen=True, slots=True)
 class TimeStrategy:
@@ -69,6 +69,8 @@ class TimeStrategy:
     idle_after: int | None = None
     align: Alignment | None = None
     period: int | None = None
+    advance_when_idle: bool = False
+    """True if event time advances by the clock while all splits are idle."""
     unit: UnitCheck = field(default_factory=UnitCheck, compare=False)
     """Checks the first record of any subtask."""
 
@@ -117,6 +119,12 @@ class EventTimeOperator(Operator):
         self._begun = False
         #: Periods (ms) of triggers downstream: a watermark is sent at each multiple of each of them.
         self.periods: tuple[int, ...] = ()
+        #: True if batches carry the watermark that each record meets: a step downstream needs it.
+        self.sends_met = False
+        #: Event time of a silent input; None if it does not advance.
+        self._silence = SilentAdvance(self._period) if strategy.advance_when_idle else None
+        #: The last watermark that the clock has earned.
+        self._advanced: Timestamp = MIN_TIMESTAMP
         #: The membership in the group of ``alignment``; None without one.
         self.aligned: AlignmentMember | None = None
 
@@ -182,6 +190,11 @@ class EventTimeOperator(Operator):
             self.output.idle()
             if self.aligned is not None:
                 self.aligned.on_idle()
+            if self._silence is not None:
+                # A source that waits for a split is idle at once, others after the timeout.
+                delay = 0 if self._combined.idle else self._strategy.idle_after or 0
+                self._silence.begin(self.context.clock.now() + delay, self.watermark)
+                self._arm()
 
     def on_active(self) -> None:
         if not self._combined.idle:
@@ -210,6 +223,8 @@ class EventTimeOperator(Operator):
         for split in self._splits.values():
             if split.idleness is not None:
                 split.idleness.pause(now) if blocked else split.idleness.resume(now)
+        if self._silence is not None:
+            self._silence.pause(now) if blocked else self._silence.resume(now)
         self._arm()
 
     def on_processing_time(self, now: Timestamp) -> None:
@@ -223,6 +238,8 @@ class EventTimeOperator(Operator):
             if split.idleness is not None and not split.idle and split.idleness.is_idle(now):
                 self._on_timeout(split, split.idleness, now)
         self._settle(self._combined.on_periodic())
+        if self._silence is not None and self._idle:
+            self._advance_silently(self._silence, now)
         self._arm()
 
     def capture(self, *, changes: bool) -> Captured:
@@ -241,7 +258,11 @@ class EventTimeOperator(Operator):
         if not self._begun:
             known = self._remembered
         else:
-            known = {split: self._combined.watermark_of(split) for split in self._splits}
+            # No split continues behind a watermark of the clock that was sent.
+            known = {
+                split: max(self._combined.watermark_of(split), self._advanced)
+                for split in self._splits
+            }
         here = (self.context.subtask, self.context.parallelism)
         parts = [(name, at, *here) if name == _MIXED else (name, at) for name, at in known.items()]
         operator = {_STATE: tuple(PLAIN.encode(part) for part in parts)}
@@ -249,7 +270,7 @@ class EventTimeOperator(Operator):
             operator[BEGINS] = begins_at(self._begins)
         return Ready(OperatorSnapshot(operator=operator))
 
-    def restore(self, snapshot: OperatorSnapshot) -> None:
+    def restore_in_pieces(self, snapshot: OperatorSnapshot) -> Iterator[None]:
         """Restore the watermarks of splits, for when they begin again. Generators of users start anew: they are code.
 
         Of several watermarks of one split the latest counts: the others are older copies. A mixed stream continues at
@@ -272,6 +293,19 @@ class EventTimeOperator(Operator):
             here = (self.context.subtask, self.context.parallelism)
             self._remembered[_MIXED] = mixed.get(here, min(mixed.values()))
             self._current = self._begin(_MIXED)
+        return iter(())
+
+    def _advance_silently(self, silence: SilentAdvance, now: Timestamp) -> None:
+        """Send the watermark of the clock. The stream is idle before and after it, so no reader waits for it."""
+        if any(self.context.has_queued(split) for split in self._splits):
+            silence.begin(now, self.watermark)  # the records are not late: this task is slow
+            return
+        watermark = silence.watermark(now)
+        if watermark is not None and watermark > self.watermark:
+            self.output.active()
+            self._advanced = watermark
+            self._send(watermark)
+            self.output.idle()
 
     def _on_timeout(self, split: _SplitTime, idleness: Idleness, now: Timestamp) -> None:
         """Make ``split`` idle after its timeout, unless records of it are queued and this task is slow."""
@@ -363,38 +397,20 @@ class EventTimeOperator(Operator):
         batch: Batch[Any],
         times: list[Timestamp],
     ) -> None:
-        earned = generator.watermark
-        newest, in_order = _scan(times, earned + generator.lag, generator.lag)
+        earned, behind = generator.watermark, generator.lag
+        others = self._combined.others(split)
+        newest, in_order = scan(times, earned + behind, behind)
         cuts: Sequence[Cut] = ()
         if newest > MAX_TIMESTAMP or not in_order or self.periods:
             self.check_range(batch, times)
-            cuts = self._earned(times, earned, generator.lag, self._combined.others(split))
+            cuts = cuts_of(times, earned, behind, others, self.watermark, self.periods)
+        met: list[Timestamp] | None = None
+        if self.sends_met:
+            met = met_by(times, earned, behind, others, self.watermark)
         generator.on_batch((newest,))
         advanced = self._combined.on_watermark(split, generator.watermark, immediate=True)
-        self._emit(Batch(batch.values, times), cuts)
+        self._emit(Batch(batch.values, times, None, met), cuts)
         self._settle(advanced)
-
-    def _earned(
-        self, times: Iterable[Timestamp], earned: Timestamp, behind: int, others: Timestamp
-    ) -> list[Cut]:
-        """Return the cuts at which a watermark must be sent: earned by the preceding records and not sent yet.
-
-        The next record is behind it, or it has passed a multiple of one of the periods.
-        """
-        cuts: list[Cut] = []
-        sent = self.watermark
-        for index, time in enumerate(times):
-            watermark = min(earned, others)
-            if sent < watermark and (watermark >= time or self._passes(sent, watermark)):
-                cuts.append((index, watermark))
-                sent = watermark
-            if time - behind > earned:
-                earned = time - behind
-        return cuts
-
-    def _passes(self, sent: Timestamp, watermark: Timestamp) -> bool:
-        """Return True if a multiple of a period is after ``sent`` and not after ``watermark``."""
-        return any(sent // period < watermark // period for period in self.periods)
 
     def _punctuated(
         self, split: _SplitTime, batch: Batch[Any], times: Sequence[Timestamp]
@@ -427,13 +443,19 @@ class EventTimeOperator(Operator):
         start = 0
         for index, watermark in cuts:
             if index > start:
-                self.output.emit(batch.slice(start, index))
+                self._emit_slice(batch, start, index)
             self._send(watermark)
             start = index
         if start == 0:
             self.output.emit(batch)
         elif start < len(batch):
-            self.output.emit(batch.slice(start, len(batch)))
+            self._emit_slice(batch, start, len(batch))
+
+    def _emit_slice(self, batch: Batch[Any], start: int, stop: int) -> None:
+        part = batch.slice(start, stop)
+        if part.watermarks is not None and part.watermarks[-1] <= self.watermark:
+            part = part.without_watermarks()
+        self.output.emit(part)
 
     def _settle(self, advanced: Timestamp | None) -> None:
         """Send the combined watermark if it advanced, and idleness if all splits are idle."""
@@ -446,6 +468,8 @@ class EventTimeOperator(Operator):
         """Send that the stream is active, if it was idle."""
         if self._idle:
             self._idle = False
+            if self._silence is not None:
+                self._silence.end()
             self.output.active()
             if self.aligned is not None:
                 self.aligned.on_active()
@@ -471,16 +495,6 @@ class EventTimeOperator(Operator):
             split.idleness for split in self._splits.values() if split.idleness and not split.idle
         ]
         dues = [idleness.due for idleness in awake]
-        moments = [at for at in (*dues, self._next_period) if at is not None]
+        silent = None if self._silence is None else self._silence.due(self.context.clock.now())
+        moments = [at for at in (*dues, self._next_period, silent) if at is not None]
         self.context.alarm.set(min(moments, default=None))
-
-
-def _scan(times: Sequence[Timestamp], newest: Timestamp, behind: int) -> tuple[Timestamp, bool]:
-    """Return the newest timestamp, and True if no record is behind the watermark of the preceding ones."""
-    # Hot path (benchmark `keyed_window`): 28 ns a record, where computing the cuts at once takes 100.
-    for time in times:
-        if time > newest:
-            newest = time
-        elif time <= newest - behind:
-            return max(newest, max(times)), False
-    return newest, True

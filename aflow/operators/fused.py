@@ -23,7 +23,7 @@ from aflow.model.batch import Batch
 from aflow.model.time import Timestamp
 from aflow.operators.base import RAISED, Operator, Output
 from aflow.operators.first_call import FirstCall
-from aflow.operators.stateless import FilterOperator, MapOperator, columns_of
+from aflow.operators.stateless import FilterOperator, MapOperator, columns_of, watermarks_of
 
 Fusible: TypeAlias = MapOperator | FilterOperator
 
@@ -97,7 +97,8 @@ class FusedOperator(Operator):
             self._count(done, len(values), lost)
             if values:
                 times, keys = columns_of(batch, done, skipped)
-                self.output.emit(Batch(values, times, keys))
+                met = watermarks_of(batch, done, skipped)
+                self.output.emit(Batch(values, times, keys, met))
 
     def _current_functions(self) -> list[Callable[[Any], Any]]:
         """Return the functions of the steps. A step replaces its ``FirstCall`` after its first record."""
@@ -168,7 +169,8 @@ class FusedOperator(Operator):
         start = 0
         while True:
             at, record = self._failed_call(cause, start)
-            step, one = self._steps[at], Batch([record], original.timestamps, original.keys)
+            step = self._steps[at]
+            one = Batch([record], original.timestamps, original.keys, original.watermarks)
             if isinstance(step, FilterOperator):
                 if not step.settle_kept(cause, one, 0):
                     return

@@ -7,6 +7,7 @@ after each batch, and every ``period`` ms without one, so that windows fire whil
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any, Final
 
 from aflow.errors import RestoreError, shown
@@ -62,7 +63,7 @@ class IngestionTimeOperator(Operator):
         """Return the newest timestamp, in case that the clock is behind it after a restore."""
         return Ready(OperatorSnapshot(operator={_STATE: (PLAIN.encode(self._newest),)}))
 
-    def restore(self, snapshot: OperatorSnapshot) -> None:
+    def restore_in_pieces(self, snapshot: OperatorSnapshot) -> Iterator[None]:
         """Continue at the newest timestamp of all former subtasks: the predecessor of this one is unknown."""
         for part in snapshot.operator.get(_STATE, ()):
             match PLAIN.decode(part):
@@ -70,6 +71,7 @@ class IngestionTimeOperator(Operator):
                     self._newest = max(self._newest, newest)
                 case other:
                     raise RestoreError(f"step {self.name!r}: {shown(other)} is not a timestamp")
+        return iter(())
 
     def _now(self) -> Timestamp:
         now = self.context.clock.now()

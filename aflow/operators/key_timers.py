@@ -8,10 +8,11 @@ from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
 from aflow.errors import RestoreError
 from aflow.machines.alarm import CancelAlarm, EarliestAlarm, SetAlarm
-from aflow.machines.timer_queue import Changes, TimerQueue
-from aflow.model.codecs import PLAIN, CodecError
+from aflow.machines.timer_queue import Changes, Timer
+from aflow.model.codecs import PLAIN, CodecError, decode_all
 from aflow.model.time import TimeDomain, Timestamp
 from aflow.operators.base import Alarm
+from aflow.state.backend import KeyTimerQueue
 from aflow.state.key_kinds import KeyKinds
 from aflow.state.keyed_entries import Keyed, KeyGroupCodec, KeyRow, LazyRows, Members
 
@@ -33,17 +34,25 @@ class StoredTimers(Protocol):
 
 
 Q = TypeVar("Q", bound=StoredTimers)
+KQ = TypeVar("KQ", bound=KeyTimerQueue)
 
 
 class DomainTimers(Generic[Q]):
     """Timers in both domains; the alarm is set to the earliest processing timer. ``row`` encodes a timer."""
 
-    def __init__(self, alarm: Alarm, create: Callable[[], Q], row: Callable[[Any], KeyRow]) -> None:
-        self.queues: Final[dict[TimeDomain, Q]] = {domain: create() for domain in TimeDomain}
+    def __init__(
+        self,
+        alarm: Alarm,
+        create: Callable[[TimeDomain, KeyKinds], Q],
+        row: Callable[[Any], KeyRow],
+    ) -> None:
+        self._kinds = KeyKinds()
+        self.queues: Final[dict[TimeDomain, Q]] = {
+            domain: create(domain, self._kinds) for domain in TimeDomain
+        }
         self._row = row
         self._alarm = alarm
         self._earliest = EarliestAlarm()
-        self._kinds = KeyKinds()
 
     def arm(self) -> None:
         """Set the alarm to the earliest processing timer, if it is not."""
@@ -86,11 +95,15 @@ class DomainTimers(Generic[Q]):
 
     def stored(
         self, domain: TimeDomain, key_codec: KeyGroupCodec, keyed: Keyed
-    ) -> Iterator[tuple[Hashable, object]]:
-        """Yield key and stored value of the timers of this subtask. Raises ``RestoreError`` for bytes without one."""
-        for key, data in key_codec.read(keyed, TIMER_NAMES[domain]):
+    ) -> Iterator[Iterable[tuple[Hashable, object]]]:
+        """Yield keys and stored values of the timers of this subtask, in pieces.
+
+        Raises ``RestoreError`` for bytes without one.
+        """
+        for keys, stored in key_codec.read_in_pieces(keyed, TIMER_NAMES[domain]):
+            self._kinds.see(keys)
             try:
-                yield key, PLAIN.decode(data)
+                yield zip(keys, decode_all(PLAIN, stored), strict=True)
             except CodecError as exc:
                 raise RestoreError(
                     f"step {key_codec.operator!r} cannot read a stored timer: {exc}"
@@ -100,7 +113,6 @@ class DomainTimers(Generic[Q]):
         """Record changes from here on, and set the alarm."""
         for queue in self.queues.values():
             queue.take_changes()
-        self._see_all()
         self.arm()
 
     def _see_all(self) -> None:
@@ -108,22 +120,32 @@ class DomainTimers(Generic[Q]):
             self._kinds.see(queue.keys())
 
 
-class KeyTimers(DomainTimers[TimerQueue[Hashable, None]]):
-    """Timers by key."""
+class KeyTimers(DomainTimers[KQ], Generic[KQ]):
+    """Timers by key, in queues that ``create`` returns."""
 
-    def __init__(self, alarm: Alarm) -> None:
-        super().__init__(alarm, TimerQueue, _row)
+    def __init__(self, alarm: Alarm, create: Callable[[TimeDomain, KeyKinds], KQ]) -> None:
+        super().__init__(alarm, create, _row)
 
-    def due(self, domain: TimeDomain, now: Timestamp) -> Iterator[tuple[Timestamp, Hashable]]:
-        """Remove and yield time and key of all timers up to ``now``, in time order, with those registered meanwhile."""
-        for timer in self.queues[domain].due(now):
-            yield timer.time, timer.key
+    def is_due(self, domain: TimeDomain, now: Timestamp) -> bool:
+        """Return True if a timer is registered for ``now`` or an earlier time."""
+        earliest = self.queues[domain].earliest
+        return earliest is not None and earliest <= now
 
-    def restore(self, key_codec: KeyGroupCodec, keyed: Keyed) -> None:
+    def due(self, domain: TimeDomain, now: Timestamp) -> Iterator[Timer[Hashable, None] | None]:
+        """Remove and yield all timers up to ``now``, in time order, with those registered meanwhile.
+
+        Yields None from time to time, as ``TimerQueue.due_in_pieces``.
+        """
+        return self.queues[domain].due_in_pieces(now)
+
+    def restore_in_pieces(self, key_codec: KeyGroupCodec, keyed: Keyed) -> Iterator[None]:
         """Set the timers of this subtask's key groups. Raises ``RestoreError`` for bytes that are no timer."""
         for domain, queue in self.queues.items():
-            for key, at in self.stored(domain, key_codec, keyed):
-                queue.register(cast("Timestamp", at), key, None)  # written by _row
+            register = queue.register
+            for some in self.stored(domain, key_codec, keyed):
+                for key, at in some:
+                    register(cast("Timestamp", at), key, None)  # written by _row
+                yield
         self.on_restored()
 
 

@@ -10,7 +10,7 @@ from aflow.model.keys import check_key
 from aflow.operators.accumulation import Accumulation
 from aflow.operators.base import RAISED, OperatorContext
 from aflow.operators.keyed_state import KeyedStateOperator, touch
-from aflow.operators.stateless import columns_of
+from aflow.operators.stateless import columns_of, watermarks_of
 from aflow.state.specs import ValueState
 
 
@@ -67,5 +67,7 @@ class KeyedAccumulateOperator(KeyedStateOperator):
                     skipped.append(index)
         finally:
             if results:
-                times, _ = columns_of(batch, len(results) + len(skipped), skipped)
-                self.output.emit(Batch(results, times))
+                done = len(results) + len(skipped)
+                times, _ = columns_of(batch, done, skipped)
+                met = watermarks_of(batch, done, skipped)
+                self.output.emit(Batch(results, times, None, met))

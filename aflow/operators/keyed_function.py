@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from contextlib import ExitStack
 from itertools import repeat
-from typing import Any, Final, Generic, TypeVar
+from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from aflow.errors import OperatorError, described, readable, shown
 from aflow.machines.calls.on_error import Fail
@@ -19,8 +19,11 @@ from aflow.operators.group_watermarks import no_group_ahead, restored_watermarks
 from aflow.operators.handler_results import TAKEN, iterable
 from aflow.operators.key_timers import KeyTimers
 from aflow.operators.keyed_state import keyed_backend, touch
+from aflow.operators.pieces import OnePiece
 from aflow.operators.process import LifeCycle, ProcessFunctionOperator, check_kind
+from aflow.operators.record_watermarks import EventTimers, RecordWatermarks
 from aflow.operators.transaction_context import TransactionContext
+from aflow.state.backend import KeyTimerQueue
 from aflow.state.broadcast import keyed_states
 from aflow.state.keyed_entries import CapturedRows, KeyedRows
 from aflow.state.layouts import descriptions
@@ -35,6 +38,13 @@ R = TypeVar("R")
 C = TypeVar("C", bound=Context[Any])
 U = TypeVar("U")
 F = TypeVar("F", bound="KeyedFunction[Any, Any]")
+
+_Record: TypeAlias = tuple[Any, Any, Any]
+"""Value, key and timestamp."""
+
+
+#: Runs the work of firing between two records of a batch.
+_AT_ONCE: Final = OnePiece()
 
 
 class KeyedFunction(LifeCycle, Generic[C, U]):
@@ -61,11 +71,15 @@ class KeyedFunctionOperator(ProcessFunctionOperator[F]):
         self._states: Final = declared_states(function)
         self._key_type = key_type
         self._to_close: Final = ExitStack()
+        #: True while timers fire between two records of a batch.
+        self._is_between_records = False
+        #: Results and timestamps of stretches that are emitted together; None: each stretch emits its own.
+        self._gathered: tuple[list[Any], list[Timestamp]] | None = None
 
     def open(self, context: OperatorContext) -> None:
-        self._timers = KeyTimers(context.alarm)
         self._backend = keyed_backend(context, self._key_type)
         self._to_close.callback(self._backend.close)
+        self._timers = KeyTimers[KeyTimerQueue](context.alarm, self._backend.timers)
         self._known_keys = CheckedKeys()
         super().open(context)
         self._ctx = self._new_context(context)
@@ -108,14 +122,52 @@ class KeyedFunctionOperator(ProcessFunctionOperator[F]):
             handle = self._in_transaction(handle)
         if self._ahead:
             handle = self._at_watermark_of_key(handle)
+        left = iter(batch.values)
+        moments = repeat(None) if batch.timestamps is None else batch.timestamps
+        records = zip(left, keys, moments, strict=False)
+        if batch.watermarks is None:
+            self._handle_keyed(batch, handle, left, records)
+            return
+        watermarks = RecordWatermarks(
+            self,
+            batch,
+            records,
+            self._reached,
+            timers=self.event_timers(),
+            touch=self._touch_again,
+            meets_each=bool(self._ahead),
+            carries=self.context.carries_watermarks,
+        )
+        # Results that carry no watermarks are emitted together: a batch for each firing costs more than its handlers.
+        self._gathered = None if self.context.carries_watermarks else ([], [])
+        try:
+            while not watermarks.is_over:
+                self._handle_keyed(batch, handle, left, records, watermarks)
+                watermarks.advance()
+        finally:
+            self._emit_gathered()
+            self._gathered = None
+
+    def _handle_keyed(
+        self,
+        batch: Batch[Any],
+        handle: Callable[[Any, Any], Iterable[Any] | None],
+        left: Iterator[Any],
+        records: Iterator[_Record],
+        watermarks: RecordWatermarks[_Record] | None = None,
+    ) -> None:
+        """Call ``handle`` for all ``records`` of ``batch``, or for those of the next stretch of ``watermarks``.
+
+        ``left`` iterates over the values of ``records``.
+        """
         # Hot path: no allocation for a record; key and timestamp are set, and results are appended to the columns.
         ctx, backend, known = self._ctx, self._backend, self._known_keys
         values: list[Any] = []
         timestamps: list[Any] = []
-        left = iter(batch.values)
-        moments = repeat(None) if batch.timestamps is None else batch.timestamps
-        records = zip(left, keys, moments, strict=False)
-        self._sides.begin(left)
+        met: list[Timestamp] = []
+        if watermarks is not None:
+            records = watermarks.stretch(ctx, values, met)
+        self._sides.begin(left, has_watermarks=watermarks is not None)
         try:
             while True:
                 try:
@@ -132,16 +184,50 @@ class KeyedFunctionOperator(ProcessFunctionOperator[F]):
                 except RAISED as exc:
                     self._settle_handler(exc, batch, left, values, timestamps)
         finally:
-            self._handled(values, None if batch.timestamps is None else timestamps)
+            self._handled(
+                values,
+                None if batch.timestamps is None else timestamps,
+                None if watermarks is None else watermarks.filled(values, met),
+            )
+
+    def _touch_again(self, record: _Record) -> None:
+        """Announce the key of ``record`` to the backend, which may have lost it since timers of other keys fired."""
+        self._backend.touch((record[1],))
+
+    def event_timers(self) -> EventTimers:
+        return self._timers.queues[TimeDomain.EVENT]
+
+    def meet(self, watermark: Timestamp) -> None:
+        super().meet(watermark)
+        self._ctx.watermark = watermark
+
+    def advance_between_records(self, before: Timestamp, watermark: Timestamp) -> None:
+        earliest = self.event_timers().earliest
+        advance = self.context.advance or self.on_watermark
+        # The rest of the batch waits in the caller, so the timers fire in one piece.
+        self._is_between_records = True
+        if earliest is not None and earliest <= before and before > self.watermark:
+            # A timer for the past: its result is older than this watermark, and may be late downstream.
+            self._emit_gathered()
+            gathered, self._gathered = self._gathered, None
+            advance(before)
+            self._gathered = gathered
+        if self.context.carries_watermarks:
+            # As the input does it, so that results of the timers carry the watermarks that they meet.
+            advance(watermark)
+        else:
+            self._meet_after(watermark)
+            _AT_ONCE.run(self._fire(TimeDomain.EVENT, watermark))
+        self._is_between_records = False
 
     def _at_watermark_of_key(
         self, handle: Callable[[Any, Any], Iterable[Any] | None]
     ) -> Callable[[Any, Any], Iterable[Any] | None]:
         """Return ``handle`` with the watermark of the current key in its context."""
-        backend, ahead, watermark = self._backend, self._ahead, self.watermark
+        backend = self._backend
 
         def handle_restored(value: Any, ctx: Any) -> Iterable[Any] | None:
-            ctx.watermark = ahead.of(backend.key, watermark)
+            ctx.watermark = max(self._ahead.of(backend.key, self._reached), self._reached)
             return handle(value, ctx)
 
         return handle_restored
@@ -162,14 +248,28 @@ class KeyedFunctionOperator(ProcessFunctionOperator[F]):
     def on_watermark(self, timestamp: Timestamp) -> None:
         if timestamp <= self.watermark:
             return  # after a restore the inputs catch up
-        self.watermark = self._ctx.watermark = timestamp
-        self._ahead = self._ahead.after(timestamp)
-        self._fire(TimeDomain.EVENT, timestamp)
+        self.watermark = timestamp
+        # Otherwise the last record has met it. Timers that it has set for the past fire when the watermark advances.
+        if timestamp > self._reached:
+            self._meet_after(timestamp)
+            if self._timers.is_due(TimeDomain.EVENT, timestamp):
+                pieces = _AT_ONCE if self._is_between_records else self.pieces
+                pieces.run(self._fire_until(timestamp))
+                return
         super().on_watermark(timestamp)
+
+    def _fire_until(self, timestamp: Timestamp) -> Iterator[int]:
+        """Fire all event timers up to the watermark ``timestamp``, in pieces, and emit it."""
+        yield from self._fire(TimeDomain.EVENT, timestamp)
+        super().on_watermark(timestamp)
+
+    def _meet_after(self, watermark: Timestamp) -> None:
+        self.meet(watermark)
+        self._ahead = self._ahead.after(watermark)
 
     def on_processing_time(self, now: Timestamp) -> None:
         self._timers.on_alarm()
-        self._fire(TimeDomain.PROCESSING, now)
+        self.pieces.run(self._fire(TimeDomain.PROCESSING, now))
 
     def close(self) -> None:
         with self._to_close:
@@ -197,44 +297,92 @@ class KeyedFunctionOperator(ProcessFunctionOperator[F]):
     def _stored_watermark(self) -> Mapping[str, tuple[bytes, ...]]:
         return self._ahead.stored(self.watermark, self.context.key_groups)
 
-    def restore(self, snapshot: OperatorSnapshot) -> None:
+    def restore_in_pieces(self, snapshot: OperatorSnapshot) -> Iterator[None]:
         """Continue with the smallest watermark of the former subtasks."""
         self.watermark, self._ahead = restored_watermarks(snapshot, self.watermark, self.context)
-        self._ctx.watermark = self.watermark
-        self._backend.restore(snapshot.keyed)
-        self._timers.restore(self._backend.key_codec, snapshot.keyed)
+        self.meet(self.watermark)
+        yield from self._backend.restore_in_pieces(snapshot.keyed)
+        yield from self._timers.restore_in_pieces(self._backend.key_codec, snapshot.keyed)
 
-    def _fire(self, domain: TimeDomain, now: Timestamp) -> None:
-        """Call ``on_timer`` for all due timers, and emit its results."""
+    def _fire(self, domain: TimeDomain, now: Timestamp) -> Iterator[int]:
+        """Call ``on_timer`` for all due timers, and emit its results, in pieces."""
         handle: Callable[[Any, Any], Iterable[Any] | None] = self._function.on_timer
         ctx, backend = self._ctx, self._backend
         if self._ahead:
             handle = self._at_watermark_of_key(handle)
         touch = backend.touch
+        event = domain is TimeDomain.EVENT
         values: list[Any] = []
-        timestamps: list[Timestamp] | None = [] if domain is TimeDomain.EVENT else None
+        timestamps: list[Timestamp] = []
         ctx.timer_domain = domain
         self._sides.begin()
-        for at, key in self._timers.due(domain, now):
+        fired, limit = 0, self.pieces.limit  # of this piece
+        for timer in self._timers.due(domain, now):
+            if timer is None:
+                yield 0
+                continue
+            at, key, _ = timer
             touch((key,))
             backend.key = key
-            ctx.timestamp = None if timestamps is None else at
+            ctx.timestamp = at if event else None
             try:
                 results = handle(at, ctx)
                 if results is not None:
                     values.extend(results if type(results) in TAKEN else iterable(results))
             except RAISED as exc:
                 raise self._failed_at(domain, at, key, exc) from exc
-            if timestamps is not None:
+            if event:
                 timestamps.extend([at] * (len(values) - len(timestamps)))
-        ctx.timer_domain = None
-        self._handled(values, timestamps)
-
-    def _handled(self, values: list[Any], timestamps: list[Timestamp] | None) -> None:
-        self._backend.leave()
-        self._ctx.watermark = self.watermark
+            fired += 1
+            if fired >= limit:
+                self._end_piece(values, timestamps if event else None)
+                yield fired
+                values, timestamps = [], []
+                ctx.timer_domain = domain
+                self._sides.begin()
+                fired, limit = 0, self.pieces.limit
         self._timers.arm()
-        self._emit(values, timestamps)
+        self._end_piece(values, timestamps if event else None)
+
+    def _handled(
+        self,
+        values: list[Any],
+        timestamps: list[Timestamp] | None,
+        met: list[Timestamp] | None = None,
+    ) -> None:
+        self._timers.arm()
+        self._end_piece(values, timestamps, met)
+
+    def _end_piece(
+        self,
+        values: list[Any],
+        timestamps: list[Timestamp] | None,
+        met: list[Timestamp] | None = None,
+    ) -> None:
+        """Leave the current key, and emit the results."""
+        self._backend.leave()
+        self._ctx.timer_domain = None
+        self._ctx.watermark = self._reached
+        self._emit(values, timestamps, met)
+
+    def _emit(
+        self,
+        values: list[Any],
+        timestamps: list[Timestamp] | None,
+        met: list[Timestamp] | None = None,
+    ) -> None:
+        if self._gathered is None or timestamps is None:
+            super()._emit(values, timestamps, met)
+            return
+        self._gathered[0].extend(values)
+        self._gathered[1].extend(timestamps)
+        self._sides.emit(self.output)
+
+    def _emit_gathered(self) -> None:
+        if self._gathered is not None and self._gathered[0]:
+            values, timestamps = self._gathered
+            self._gathered = ([], [])
+            self.output.emit(Batch(values, timestamps))
 
     def _failed_at(
         self, domain: TimeDomain, at: Timestamp, key: Hashable, cause: BaseException

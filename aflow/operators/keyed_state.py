@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from typing import Any, Final
 
@@ -68,8 +68,8 @@ class KeyedStateOperator(Operator):
         """Capture the state. Raises ``CheckpointError`` for a value that cannot be encoded."""
         return CapturedRows(self._backend.key_codec, self._backend.capture(changes=changes))
 
-    def restore(self, snapshot: OperatorSnapshot) -> None:
-        self._backend.restore(snapshot.keyed)
+    def restore_in_pieces(self, snapshot: OperatorSnapshot) -> Iterator[None]:
+        return self._backend.restore_in_pieces(snapshot.keyed)
 
 
 def touch(operator: Operator, backend: KeyedBackend, batch: Batch[Any]) -> Sequence[Hashable]:

@@ -9,12 +9,13 @@ from inspect import isasyncgenfunction, iscoroutinefunction
 from itertools import repeat
 from typing import Any, ClassVar, Generic, TypeVar
 
-from aflow.errors import FlowDefinitionError, OperatorError, described, shown
+from aflow.errors import FlowDefinitionError, InternalError, OperatorError, described, shown
 from aflow.model.batch import Batch
-from aflow.model.time import Timestamp
+from aflow.model.time import MIN_TIMESTAMP, Timestamp
 from aflow.operators.base import RAISED, Operator, OperatorContext
 from aflow.operators.context import ProcessContext
 from aflow.operators.handler_results import TAKEN, iterable
+from aflow.operators.record_watermarks import EventTimers, RecordWatermarks
 from aflow.operators.side_outputs import SideOutputs
 
 T = TypeVar("T")
@@ -84,6 +85,8 @@ class ProcessFunctionOperator(Operator, Generic[F]):
     def __init__(self, function: F) -> None:
         self._function = copy.copy(function)
         self._opened = False
+        #: The watermark that the last record has met, or the last one that was received if it is greater.
+        self._reached: Timestamp = MIN_TIMESTAMP
 
     def open(self, context: OperatorContext) -> None:
         """Open the function. Raises ``OperatorError`` if that fails."""
@@ -118,13 +121,44 @@ class ProcessFunctionOperator(Operator, Generic[F]):
         ctx: ProcessContext,
     ) -> None:
         """Call ``handle`` for each record, without a key, and emit its results."""
-        # Hot path: the timestamp of one context object is set, and results are appended to the output columns.
-        values: list[Any] = []
-        timestamps: list[Any] = []
         left = iter(batch.values)
         moments = repeat(None) if batch.timestamps is None else batch.timestamps
         records = zip(left, moments, strict=False)
-        self._sides.begin(left)
+        if batch.watermarks is None:
+            self._handle_some(batch, handle, ctx, left, records)
+            return
+        watermarks = RecordWatermarks(
+            self,
+            batch,
+            records,
+            self._reached,
+            timers=self.event_timers(),
+            carries=self.context.carries_watermarks,
+        )
+        while not watermarks.is_over:
+            self._handle_some(batch, handle, ctx, left, records, watermarks)
+            watermarks.advance()
+
+    def _handle_some(
+        self,
+        batch: Batch[Any],
+        handle: Callable[[Any, Any], Iterable[Any] | None],
+        ctx: ProcessContext,
+        left: Iterator[Any],
+        records: Iterator[tuple[Any, Any]],
+        watermarks: RecordWatermarks[tuple[Any, Any]] | None = None,
+    ) -> None:
+        """Call ``handle`` for all ``records`` of ``batch``, or for those of the next stretch of ``watermarks``.
+
+        ``left`` iterates over the values of ``records``.
+        """
+        # Hot path: the timestamp of one context object is set, and results are appended to the output columns.
+        values: list[Any] = []
+        timestamps: list[Any] = []
+        met: list[Timestamp] = []
+        if watermarks is not None:
+            records = watermarks.stretch(ctx, values, met)
+        self._sides.begin(left, has_watermarks=watermarks is not None)
         try:
             while True:
                 try:
@@ -138,7 +172,23 @@ class ProcessFunctionOperator(Operator, Generic[F]):
                 except RAISED as exc:
                     self._settle_handler(exc, batch, left, values, timestamps)
         finally:
-            self._emit(values, None if batch.timestamps is None else timestamps)
+            self._emit(
+                values,
+                None if batch.timestamps is None else timestamps,
+                None if watermarks is None else watermarks.filled(values, met),
+            )
+
+    # As a ``WatermarkReader``.
+
+    def event_timers(self) -> EventTimers | None:
+        """Return the event timers of the step; None if it has none."""
+        return None
+
+    def meet(self, watermark: Timestamp) -> None:
+        self._reached = watermark
+
+    def advance_between_records(self, before: Timestamp, watermark: Timestamp) -> None:
+        raise InternalError(f"step {self.name!r} has no event timers")
 
     def _settle_handler(
         self,
@@ -163,9 +213,14 @@ class ProcessFunctionOperator(Operator, Generic[F]):
                 raise self.failure_at(exc, batch, index) from exc
             timestamps.extend([at] * (len(values) - len(timestamps)))
 
-    def _emit(self, values: list[Any], timestamps: list[Timestamp] | None) -> None:
+    def _emit(
+        self,
+        values: list[Any],
+        timestamps: list[Timestamp] | None,
+        met: list[Timestamp] | None = None,
+    ) -> None:
         if values:
-            self.output.emit(Batch(values, timestamps))
+            self.output.emit(Batch(values, timestamps, None, met))
         self._sides.emit(self.output)
 
 
@@ -179,6 +234,10 @@ class ProcessOperator(ProcessFunctionOperator[ProcessFunction[Any, Any]]):
     def process(self, batch: Batch[Any]) -> None:
         self._handle_each(batch, self._function.process, self._ctx)
 
+    def meet(self, watermark: Timestamp) -> None:
+        super().meet(watermark)
+        self._ctx.watermark = watermark
+
     def on_watermark(self, timestamp: Timestamp) -> None:
-        self._ctx.watermark = timestamp
+        self.meet(timestamp)
         super().on_watermark(timestamp)

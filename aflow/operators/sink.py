@@ -4,6 +4,10 @@ Checkpoints are in the same queue. The *mark* of a checkpoint is where the write
 all queued batches, or, when barriers overtake, before them, and then these batches are in flight and belong to the
 checkpoint. Prepared output is *pending* until a checkpoint that covers it is complete, and is then committed, before
 anything else.
+
+A writer that does not return from ``write`` or ``commit`` does not reach the mark. The checkpoint can then *bypass* it:
+the writer prepares nothing, and all batches since its last preparation are in flight, those that it has written and the
+one that it is writing included. A restore removes what it wrote of them, and they are written again.
 """
 
 from __future__ import annotations
@@ -22,6 +26,9 @@ from aflow.operators.base import Operator
 
 #: Number of queued records from which on the task takes no more input.
 _CAPACITY: Final = 2048
+
+#: Largest number of records that are kept since the last preparation. With more, a checkpoint waits for the writer.
+_UNPREPARED: Final = 65_536
 
 Pending: TypeAlias = Sequence[tuple[int, Committable]]
 """Output that was prepared and not committed, with its checkpoint, ascending."""
@@ -61,6 +68,12 @@ class SinkOperator(Operator):
         self._waiting_records = 0
         #: Output that was prepared and not committed, by checkpoint, ascending.
         self._pending: dict[int, Committable] = {}
+        #: The batches since the last preparation, including the one that is being written; empty if they have more than
+        #: ``_UNPREPARED`` records. None if they are not kept: no checkpoint bypasses the writer.
+        self._unprepared: list[Batch[Any]] | None = None
+        self._unprepared_records = 0
+        #: The newest committables: those of the restored checkpoint, until the writer has prepared one.
+        self._newest: Pending = ()
         #: Called when all restored batches are written; None if they are.
         self._caught_up: Callable[[], None] | None = None
 
@@ -79,9 +92,13 @@ class SinkOperator(Operator):
         """The queued batches, oldest first."""
         return (one for one in self._waiting if isinstance(one, Batch))
 
+    def keep_unprepared(self) -> None:
+        """Keep the batches since the last preparation, so that checkpoints can bypass the writer."""
+        self._unprepared = []
+
     def process(self, batch: Batch[Any]) -> None:
         if self.writing is None:
-            self._begin(self.writer.write, batch)
+            self._write(batch)
         else:
             self._waiting.append(batch)
             self._waiting_records += len(batch)
@@ -116,6 +133,28 @@ class SinkOperator(Operator):
                 overtaken = []
         return []
 
+    def bypass(self, checkpoint: int) -> list[Batch[Any]] | None:
+        """Complete the mark of a checkpoint without the writer; return the batches that the checkpoint must store.
+
+        Return None if it must wait for the writer: a preparation is under way or precedes the mark, whose output would
+        be committed with this checkpoint, or there are too many records. ``done`` of the mark gets the pending output,
+        or the newest committable: without any, a sink would take the checkpoint for none.
+        """
+        kept, many = self._unprepared, self._unprepared_records > _UNPREPARED
+        if kept is None or many or isinstance(self._doing, _Preparation):
+            return None
+        preceding: list[Batch[Any]] = []
+        for place, one in enumerate(self._waiting):
+            if isinstance(one, Batch):
+                preceding.append(one)
+            elif isinstance(one, _Preparation):
+                if one.checkpoint != checkpoint:
+                    return None
+                del self._waiting[place]
+                one.done(tuple(self._pending.items()) or self._newest)
+                return [*kept, *preceding]
+        return None
+
     def commit_up_to(self, checkpoint: int) -> None:
         """Commit the output prepared for ``checkpoint``, which is complete, and for older ones."""
         under_way = {one.checkpoint for one in self._all_commits()}
@@ -123,8 +162,14 @@ class SinkOperator(Operator):
         self._waiting.extendleft(_Commit(one) for one in reversed(due))
         self._continue()
 
-    def continue_with(self, batches: Iterable[Batch[Any]], done: Callable[[], None]) -> None:
-        """Write the batches of a restored checkpoint before any other; call ``done`` once all are written."""
+    def continue_with(
+        self, batches: Iterable[Batch[Any]], prepared: Pending, done: Callable[[], None]
+    ) -> None:
+        """Write the batches of a restored checkpoint before any other; call ``done`` once all are written.
+
+        ``prepared`` are committables of that checkpoint: a share of those of all writers.
+        """
+        self._newest = prepared
         for batch in batches:
             self.process(batch)
         if self.busy:
@@ -137,8 +182,11 @@ class SinkOperator(Operator):
         doing, self.writing, self._doing = self._doing, None, None
         match doing:
             case _Preparation(checkpoint, done):
+                if self._unprepared is not None:
+                    self._unprepared, self._unprepared_records = [], 0
                 if result is not None:
                     self._pending[checkpoint] = result
+                    self._newest = ((checkpoint, result),)
                 done(tuple(self._pending.items()))
             case _Commit(checkpoint):
                 self._pending.pop(checkpoint, None)
@@ -168,13 +216,23 @@ class SinkOperator(Operator):
             match self._waiting.popleft():
                 case Batch() as batch:
                     self._waiting_records -= len(batch)
-                    self._begin(self.writer.write, batch)
+                    self._write(batch)
                 case _Preparation() as mark:
                     self._doing = mark
                     self._begin(self.writer.prepare, mark.checkpoint)
                 case _Commit() as commit:
                     self._doing = commit
                     self._begin(self.writer.commit, self._pending[commit.checkpoint])
+
+    def _write(self, batch: Batch[Any]) -> None:
+        # Hot path: once for each batch.
+        if self._unprepared is not None:
+            self._unprepared_records += len(batch)
+            if self._unprepared_records <= _UNPREPARED:
+                self._unprepared.append(batch)
+            else:
+                self._unprepared.clear()
+        self._begin(self.writer.write, batch)
 
     def _begin(
         self, method: Callable[[Any], Awaitable[Committable | None] | None], about: object

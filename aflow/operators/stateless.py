@@ -36,8 +36,10 @@ class MapOperator(Operator):
             append_results(self, self.function, batch, values, skipped)
         finally:
             if values:
-                times, keys = columns_of(batch, len(values) + len(skipped), skipped)
-                self.output.emit(Batch(values, times, keys))
+                done = len(values) + len(skipped)
+                times, keys = columns_of(batch, done, skipped)
+                met = watermarks_of(batch, done, skipped)
+                self.output.emit(Batch(values, times, keys, met))
 
 
 class MapBatchOperator(Operator):
@@ -59,7 +61,7 @@ class MapBatchOperator(Operator):
             self._map_each(batch, exc)
             return
         self._check_count(batch, results)
-        self.output.emit(Batch(results, batch.timestamps))
+        self.output.emit(Batch(results, batch.timestamps, None, batch.watermarks))
 
     def _map_each(self, batch: Batch[Any], cause: Exception) -> None:
         """Map the values one by one after ``cause``. Raises ``OperatorError`` as ``settle`` does."""
@@ -82,8 +84,9 @@ class MapBatchOperator(Operator):
                 raise OperatorError.of(self.name, cause) from cause
         finally:
             if values:
-                times, _ = columns_of(batch, len(values) + len(skipped), skipped)
-                self.output.emit(Batch(values, times))
+                done = len(values) + len(skipped)
+                times, _ = columns_of(batch, done, skipped)
+                self.output.emit(Batch(values, times, None, watermarks_of(batch, done, skipped)))
 
     def _check_count(self, batch: Batch[Any], results: Sequence[Any]) -> None:
         if len(results) != len(batch):
@@ -161,11 +164,12 @@ class FilterOperator(Operator):
 
 
 def _selected(batch: Batch[Any], chosen: Sequence[object]) -> Batch[Any]:
-    times, keys = batch.timestamps, batch.keys
+    times, keys, met = batch.timestamps, batch.keys, batch.watermarks
     return Batch(
         list(compress(batch.values, chosen)),
         None if times is None else list(compress(times, chosen)),
         None if keys is None else list(compress(keys, chosen)),
+        None if met is None else list(compress(met, chosen)),
     )
 
 
@@ -194,7 +198,8 @@ class FlatMapOperator(Operator):
         finally:
             if values:
                 times, keys = _repeated(batch.timestamps, counts), _repeated(batch.keys, counts)
-                self.output.emit(Batch(values, times, keys))
+                met = _repeated(batch.watermarks, counts)
+                self.output.emit(Batch(values, times, keys, met))
 
     def _settle(
         self, cause: BaseException, batch: Batch[Any], index: int, values: list[Any]
@@ -232,7 +237,9 @@ class KeyByOperator(Operator):
             if keys:
                 done = len(keys) + len(skipped)
                 times, _ = columns_of(batch, done, skipped)
-                self.output.emit(Batch(part_of(batch.values, done, skipped), times, keys))
+                values = part_of(batch.values, done, skipped)
+                met = watermarks_of(batch, done, skipped)
+                self.output.emit(Batch(values, times, keys, met))
 
 
 def append_results(
@@ -285,6 +292,12 @@ def columns_of(
         None if times is None else part_of(times, done, skipped),
         None if keys is None else part_of(keys, done, skipped),
     )
+
+
+def watermarks_of(batch: Batch[Any], done: int, skipped: Sequence[int]) -> list[Timestamp] | None:
+    """Return the watermarks that the first ``done`` records of ``batch`` meet, without those at ``skipped``."""
+    met = batch.watermarks
+    return None if met is None else part_of(met, done, skipped)
 
 
 def part_of(column: Sequence[C], done: int, skipped: Sequence[int]) -> list[C]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Iterator
 from types import GenericAlias
 from typing import Any
 
@@ -14,6 +14,7 @@ from aflow.operators.first_call import FirstCall
 from aflow.operators.keyed_state import KeyedStateOperator, touch
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.state.specs import ValueState
+from aflow.state.stored_entries import batched
 
 
 class TopOperator(KeyedStateOperator):
@@ -73,22 +74,22 @@ class TopOperator(KeyedStateOperator):
         except RAISED as exc:
             raise self.failure(exc, batch, left) from exc
         if changed:
-            times = batch.timestamps
-            self.output.emit(
-                Batch(changed, None if times is None else [times[index] for index in indexes])
-            )
+            best = batch.pick(indexes)
+            self.output.emit(Batch(changed, best.timestamps, None, best.watermarks))
 
     def size(self) -> StateSize:
         return StateSize(len(self._ranking))
 
-    def restore(self, snapshot: OperatorSnapshot) -> None:
+    def restore_in_pieces(self, snapshot: OperatorSnapshot) -> Iterator[None]:
         """Continue from ``snapshot``, with the best ``n`` records of each key."""
-        super().restore(snapshot)
+        yield from super().restore_in_pieces(snapshot)
         self._scores.clear()
-        longer = {key: ranking for key, ranking in self._ranking.items() if len(ranking) > self._n}
-        self._backend.touch(list(longer))
-        for key, ranking in longer.items():
-            self._ranking[key] = ranking[: self._n]
+        for some in batched(self._ranking.items()):
+            longer = {key: ranking for key, ranking in some if len(ranking) > self._n}
+            self._backend.touch(list(longer))
+            for key, ranking in longer.items():
+                self._ranking[key] = ranking[: self._n]
+            yield
 
     def _begin(self, key: Hashable) -> list[Any]:
         check_key(key)

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Any, TypeVar, cast
+from typing import TypeVar, cast
 
 from aflow.errors import InternalError
-from aflow.machines.timer_queue import TimerQueue
 from aflow.model.time import Instant, TimeDomain, Timestamp
 from aflow.operators.context import Context, ProcessContext, timer_moment, undeclared
+from aflow.state.backend import KeyTimerQueue
 from aflow.state.specs import StateSpec
 from aflow.state.transactions import Transaction
 
@@ -29,7 +29,7 @@ class TransactionContext(Context[K]):
     #: The transaction of the current handler.
     _transaction: Transaction | None
     #: Queues and times of timers to register (True) or delete, in order.
-    _timer_changes: list[tuple[TimerQueue[Any, None], Timestamp, bool]]
+    _timer_changes: list[tuple[KeyTimerQueue, Timestamp, bool]]
 
     @contextmanager
     def of(self, transaction: Transaction, ctx: ProcessContext) -> Generator[None]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import count
 from typing import Final
@@ -89,21 +89,32 @@ class JobAttempt:
             await stack.enter_async_context(resources.open())
             await stack.enter_async_context(closing_async(closers))
             stack.callback(self._begin_closing)
-            checkpointed = await self._coordinate(stack)
-            writers = await open_writers(self._plan, closers, checkpoints=checkpointed is not None)
-            builder = JobBuilder(
-                self._plan,
-                self._options,
-                checkpointed,
-                loop_budget=self._loop_budget(),
-                resources=resources,
-                reports=self._reports,
-            )
-            self.built = await builder.build(writers)
-            stack.callback(self._close_timers)
-            if checkpointed is not None:
-                await self._copy_state(checkpointed)
+            await self._build(stack, closers, resources)
             await self._run_tasks(on_started, resources)
+
+    async def _build(
+        self,
+        stack: AsyncExitStack,
+        closers: list[Callable[[], Awaitable[None]]],
+        resources: OpenResources,
+    ) -> None:
+        """Build the tasks, at the restored checkpoint. Afterwards nothing refers to the content of that."""
+        checkpointed = await self._coordinate(stack)
+        writers = await open_writers(self._plan, closers, checkpoints=checkpointed is not None)
+        builder = JobBuilder(
+            self._plan,
+            self._options,
+            checkpointed,
+            loop_budget=self._loop_budget(),
+            resources=resources,
+            reports=self._reports,
+        )
+        self.built = await builder.build(writers)
+        stack.callback(self._close_timers)
+        if checkpointed is not None:
+            await self._copy_state(checkpointed)
+        if self._checkpoints is not None:
+            self._checkpoints = replace(self._checkpoints, restored=None)
 
     def _loop_budget(self) -> LoopBudget:
         threads = None if self.coordinator is None else self.coordinator.threads

@@ -219,6 +219,8 @@ def _split_by_key(
     -m bench shapes`` compares, for two readers and for seven.
     """
     times = batch.timestamps
+    if batch.watermarks is not None:
+        return _split(batch, [owners[key] for key in keys], count)
     if times is None:
         pairs: list[tuple[list[Any], list[Hashable]]] = [([], []) for _ in range(count)]
         for value, key in zip(batch.values, keys, strict=True):

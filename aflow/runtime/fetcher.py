@@ -21,8 +21,10 @@ from aflow.runtime.failures import closing_async
 from aflow.runtime.loop_budget import LoopBudget
 from aflow.runtime.splits import Assigned, SplitPosition, SplitQueue
 
-#: Batches read ahead for all splits of a subtask together: one pass of the event loop serves as many.
+#: Batches read ahead for all splits of a subtask together, and the most records in them: one pass of the event loop
+#: serves as many.
 _READ_AHEAD: Final = 4
+_READ_AHEAD_RECORDS: Final = 4096
 
 _UNBOUNDED: Final = 2**31
 
@@ -280,13 +282,16 @@ class Fetcher:
                 f"it needs one for each value"
             )
         self.queued_records += _queue_weight(chunk)
-        if self.queued_records >= _READ_AHEAD * self.size.limit:
+        if self._is_full():
             self._room.clear()
         self._put(Read(split, chunk))
 
     def _let_read(self) -> None:
-        if self.queued_records < _READ_AHEAD * self.size.limit:
+        if not self._is_full():
             self._room.set()
+
+    def _is_full(self) -> bool:
+        return self.queued_records >= min(_READ_AHEAD * self.size.limit, _READ_AHEAD_RECORDS)
 
     def _put(self, item: Fetched) -> None:
         self._fetched.append(item)

@@ -12,12 +12,14 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
 
 from aflow.errors import InternalError
 from aflow.machines.batch_size import BatchSize
 from aflow.machines.watermarks.valve import WatermarkValve
 from aflow.model.batch import Batch
 from aflow.model.elements import Active, Barrier, CancelBarrier, EndOfInput, Idle, Watermark
+from aflow.model.time import Timestamp
 from aflow.operators.base import Output
 from aflow.runtime.channel import Element, InputChannels
 from aflow.runtime.checkpoints.checkpointed_input import CheckpointedInput
@@ -119,13 +121,34 @@ class Gate:
             self._checkpointed.on_element(index, element)
         if type(element) is Batch:
             start = self._steady()
-            self._heads[index].emit(element)
+            if element.watermarks is None:
+                self._heads[index].emit(element)
+            else:
+                self._emit_with_watermarks(index, element, element.watermarks)
             self._size.took(len(element.values), self._steady() - start)
             if self._restored:
                 self._on_restored(index, len(element.values))
         else:
             self._control(index, element)
         return True
+
+    def _emit_with_watermarks(self, index: int, batch: Batch[Any], earned: list[Timestamp]) -> None:
+        """Emit records of one channel with the watermarks that they meet here: no channel that counts is behind them.
+
+        A channel that has not sent a watermark yet, as after a restore, holds them back.
+        """
+        bound = self._valve.bound(index)
+        if bound is None or min(earned[-1], bound) <= self._valve.watermark:
+            self._heads[index].emit(batch.without_watermarks())
+            return
+        if bound < earned[-1]:
+            met = [min(at, bound) for at in earned]
+            batch = Batch(batch.values, batch.timestamps, batch.keys, met)
+        self._heads[index].emit(batch)
+        # The operators have applied them. So this one is emitted before any that is smaller.
+        combined = self._valve.on_watermark(index, earned[-1])
+        if combined is not None:
+            self._head.watermark(combined)
 
     def _on_restored(self, index: int, records: int) -> None:
         left = self._restored.pop(index, 0) - records

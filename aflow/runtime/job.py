@@ -318,11 +318,7 @@ class Job:
         clock = self._options.clock
         first = True
         while True:
-            checkpoints = await self._next_checkpoints(first=first)
-            self._attempt = JobAttempt(self._plan, self._options, self._reports, checkpoints)
-            self._attempt.last_savepoint = self._last_savepoint
-            if self._stopping is not None:
-                self._attempt.stop(drain=self._stopping)
+            self._attempt = await self._next_attempt(first=first)
             try:
                 await self._attempt.run(partial(_resolve, started))
                 return
@@ -337,6 +333,15 @@ class Job:
                     raise
             first = first and not self._completed_any()
             await self._back_off(cause, decision)
+
+    async def _next_attempt(self, *, first: bool) -> JobAttempt:
+        # The content of a checkpoint is large: only the attempt refers to it, until it has restored it.
+        checkpoints = await self._next_checkpoints(first=first)
+        attempt = JobAttempt(self._plan, self._options, self._reports, checkpoints)
+        attempt.last_savepoint = self._last_savepoint
+        if self._stopping is not None:
+            attempt.stop(drain=self._stopping)
+        return attempt
 
     def _is_final(self, cause: Exception) -> bool:
         """Return True if another attempt would fail in the same way, or is not wanted."""

@@ -20,7 +20,7 @@ from aflow.machines.barriers.events import Barriers
 from aflow.machines.barriers.tracker import BarrierTracker
 from aflow.machines.batch_size import BatchSize
 from aflow.model.batch import Batch
-from aflow.operators.base import Operator, OperatorContext
+from aflow.operators.base import Operator
 from aflow.operators.sink import SinkOperator
 from aflow.runtime.calls.reports import Reports
 from aflow.runtime.checkpoints.chains import SubtaskChains
@@ -115,7 +115,7 @@ class JobBuilder:
                 if task.head.source is not None:
                     await self._list_splits(task.head, task.head.source, task.parallelism)
                 self._tasks[task.index] = [
-                    self._build_subtask(task, environment, writers)
+                    await self._build_subtask(task, environment, writers)
                     for environment in self._environments[task.index]
                 ]
                 if self._restoration is not None:
@@ -157,20 +157,24 @@ class JobBuilder:
         await queue.fill()
         self._sources[head.name] = queue
 
-    def _build_subtask(
+    async def _build_subtask(
         self,
         plan: TaskPlan,
         environment: TaskEnvironment,
         writers: Mapping[int, Sequence[Writer[Any]]],
     ) -> StreamTask:
-        restore = partial(self._restore, [one.start for one in self._environments[plan.index]])
-        size = BatchSize(self._options.batch_records, self._options.loop_budget.total_seconds())
+        size = self._options.batch_size(plan.nodes)
         channels = self._exchanges.inputs(plan, environment.id.subtask)
         fetcher = self._fetcher(plan.head, environment, size)
         has_queued = channels.has_queued if fetcher is None else fetcher.has_queued
-        chain = self._chains.build(
-            plan, environment, writers, has_queued=has_queued, restore=restore
-        )
+        chain = self._chains.build(plan, environment, writers, has_queued=has_queued)
+        if self._checkpointed is not None and _may_overtake(self._checkpointed.settings):
+            for sink in chain.sinks:
+                sink.keep_unprepared()
+        if self._restoration is not None:
+            siblings = [one.start for one in self._environments[plan.index]]
+            for operator in chain.operators:
+                await self._restore(self._restoration, siblings, operator)
         source = self._source_input(plan.head, environment, chain, fetcher)
         checkpointer = self._checkpointer(plan, environment, chain, source)
         return StreamTask(
@@ -279,6 +283,7 @@ class JobBuilder:
             environment.timers,
             operators=chain.operators,
             edges=chain.edges,
+            pieces=chain.pieces,
             source=source,
             origins=self._exchanges.origins(plan, subtask),
         )
@@ -292,7 +297,9 @@ class JobBuilder:
             return None
         return StorableCheck(
             chain.operators,
-            restored=() if self._restoration is None else self._restoration.restored.states,
+            restored=()
+            if self._restoration is None
+            else frozenset(self._restoration.restored.states),
             edges=chain.edges,
             codec=checkpointed.codec if _may_overtake(checkpointed.settings) else None,
             source=None if source is None else (plan.head.name, source),
@@ -317,22 +324,21 @@ class JobBuilder:
             start=environment.start,
         )
 
-    def _restore(
-        self, siblings: Sequence[TaskStart], operator: Operator, context: OperatorContext
+    async def _restore(
+        self, restoration: Restoration, siblings: Sequence[TaskStart], operator: Operator
     ) -> None:
         """Restore the state of an operator. ``siblings`` are all subtasks of its task."""
-        restoration = self._restoration
-        if restoration is None:
-            return
+        context = operator.context
         if isinstance(operator, SinkOperator):
             # Later records may get to another writer, and would overtake those that wait here.
             _block(siblings)
             operator.continue_with(
                 restoration.waiting(context.name, context.subtask, context.parallelism),
+                restoration.prepared(context.name)[context.subtask :: context.parallelism],
                 partial(_unblock, siblings),
             )
             return
-        restoration.restore(operator, context.name, context.key_groups)
+        await restoration.restore(operator, self._loop_budget)
 
 
 def _barrier_machine(settings: Checkpointing, channels: int) -> Barriers:

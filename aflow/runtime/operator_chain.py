@@ -14,16 +14,18 @@ from aflow.connect import Writer
 from aflow.errors import AflowError, InternalError, OperatorError, described
 from aflow.graph.nodes import Edge, Kind, Node
 from aflow.graph.plan import Plan, TaskPlan
+from aflow.machines.batch_size import BatchSize
 from aflow.machines.calls.rate import SharedBuckets
 from aflow.machines.mail_order import Lane
 from aflow.model.time import Timestamp
 from aflow.operators.base import Operator, OperatorContext, Output, TwoInputOperator
 from aflow.operators.calls.operator import AsyncOperator
 from aflow.operators.fused import FusedOperator
+from aflow.operators.pieces import OnePiece
 from aflow.operators.sink import SinkOperator
 from aflow.runtime.alignment import AlignedGroups, AlignedMember
 from aflow.runtime.calls.reports import Reports
-from aflow.runtime.calls.slots import CallSlots, Room
+from aflow.runtime.calls.slots import CallSlots
 from aflow.runtime.cancellation import user_code
 from aflow.runtime.edges import OutEdge
 from aflow.runtime.exchanges import Exchanges
@@ -33,8 +35,10 @@ from aflow.runtime.loop_budget import LoopBudget
 from aflow.runtime.metrics import StepCounters
 from aflow.runtime.options import Options
 from aflow.runtime.outputs import OutputLink, StepOutput
+from aflow.runtime.pieces import ChainPieces, OperatorPieces, Room
 from aflow.runtime.task_environment import TaskEnvironment
 from aflow.runtime.timer_service import LoopTimer
+from aflow.runtime.watermark_links import DividingLink, FiringOutput
 
 _log: Final = logging.getLogger("aflow.job")
 
@@ -59,6 +63,8 @@ class OperatorChain:
     """Membership of a source in its group of aligned sources; None if it is not aligned."""
     slots: Mapping[AsyncOperator, CallSlots]
     """The slots for the calls of each asynchronous step."""
+    pieces: ChainPieces
+    """The operators with unfinished work."""
 
 
 class Resources(Protocol):
@@ -115,12 +121,11 @@ class ChainBuilder:
         writers: Mapping[int, Sequence[Writer[Any]]],
         *,
         has_queued: Callable[[str], bool],
-        restore: Callable[[Operator, OperatorContext], None] | None = None,
     ) -> OperatorChain:
         """Build the chain of one subtask.
 
         ``writers`` are the opened writers of each sink node, one for each subtask. ``has_queued`` tells if the input
-        holds records of a split. ``restore`` gets each operator after it was opened.
+        holds records of a split.
         """
         subtask = environment.id.subtask
         counters = {node.id: self._count(node) for node in plan.nodes}
@@ -133,24 +138,29 @@ class ChainBuilder:
             if node.kind is not Kind.SOURCE
         }
         edges = list(self._exchanges.edges(plan, subtask))
-        outputs, links = _connect(plan.nodes, operators, counters, edges)
+        chain_pieces, pieces = self._all_pieces(plan, environment)
+        outputs, links = _connect(plan.nodes, operators, counters, pieces, edges)
+        rooms = _downstream_capacity(plan, operators, outputs)
         timers: list[LoopTimer] = []
         for node in plan.nodes:
             operator = operators.get(node.id)
             if operator is None:
                 continue
-            timer = environment.timers.timer(partial(_on_processing_time, operator), Lane.TIMERS)
+            alarm = partial(_on_processing_time, operator, pieces[node.id])
+            timer = environment.timers.timer(alarm, Lane.TIMERS)
             timers.append(timer)
-            context = self._context(plan, node, subtask, outputs[node.id], timer, has_queued)
+            pieces[node.id].rooms = rooms[node.id]
+            one = pieces[node.id]
+            context = self._context(
+                plan, node, subtask, outputs[node.id], links[node.id], timer, has_queued, one
+            )
             with user_code(partial(_not_opened, node.name)):
                 operator.open(context)
             self._opened.append(operator)
-            if restore is not None:
-                restore(operator, context)
         return OperatorChain(
             operators=list(operators.values()),
             timers=timers,
-            input_ports=_input_ports(plan.head, operators, outputs, links, counters),
+            input_ports=_input_ports(plan.head, operators, outputs, links, counters, pieces),
             links=links,
             edges=[out for _, out in edges],
             sinks=sinks,
@@ -159,23 +169,38 @@ class ChainBuilder:
                 None if plan.head.source is None else plan.head.name,
                 environment.loop.resume,
             ),
-            slots=self._slots(
-                environment, operators, _downstream_capacity(plan, operators, outputs)
-            ),
+            slots=self._slots(environment, operators, rooms, pieces),
+            pieces=chain_pieces,
         )
+
+    def _all_pieces(
+        self, plan: TaskPlan, environment: TaskEnvironment
+    ) -> tuple[ChainPieces, dict[int, OperatorPieces]]:
+        """Return the pieces of a chain, and those of each operator by the id of its node."""
+        chain = ChainPieces(self._loop_budget, self._options.clock, environment.loop.resume)
+        return chain, {
+            node.id: self._pieces(chain, index, node) for index, node in enumerate(plan.nodes)
+        }
+
+    def _pieces(self, chain: ChainPieces, index: int, node: Node) -> OperatorPieces:
+        options = self._options
+        size = BatchSize(options.batch_records, options.loop_budget.total_seconds())
+        return OperatorPieces(chain, index, node.name, size)
 
     def _slots(
         self,
         environment: TaskEnvironment,
         operators: Mapping[int, Operator],
         rooms: Mapping[int, Sequence[Room]],
+        pieces: Mapping[int, OperatorPieces],
     ) -> dict[AsyncOperator, CallSlots]:
         return {
             one: CallSlots(
                 one,
                 environment.loop,
                 self._loop_budget,
-                rooms=rooms[node],
+                rooms=[*rooms[node], pieces[node].downstream],
+                pieces=pieces[node],
                 report=self._reports.give_up,
             )
             for node, one in operators.items()
@@ -193,12 +218,16 @@ class ChainBuilder:
         node: Node,
         subtask: int,
         output: StepOutput,
+        link: OutputLink,
         timer: LoopTimer,
         has_queued: Callable[[str], bool],
+        pieces: OperatorPieces,
     ) -> OperatorContext:
         return OperatorContext(
             name=node.name,
             output=output,
+            advance=link.advance if isinstance(link, DividingLink) else None,
+            carries_watermarks=node.fires_in_order,
             clock=self._options.clock,
             alarm=timer,
             clocked=self._clocked,
@@ -213,6 +242,8 @@ class ChainBuilder:
             steady=self._options.clock.steady,
             random=self._options.random,
             warn=_log.warning,
+            # Results carry watermarks that depend on those after them, so they are emitted together.
+            pieces=OnePiece() if node.fires_in_order else pieces,
         )
 
 
@@ -236,7 +267,10 @@ def _create(node: Node) -> Operator:
     return operator
 
 
-def _on_processing_time(operator: Operator, now: Timestamp) -> None:
+def _on_processing_time(operator: Operator, pieces: OperatorPieces, now: Timestamp) -> None:
+    if pieces.unfinished:
+        pieces.put(partial(operator.on_processing_time, now))
+        return
     try:
         operator.on_processing_time(now)
     except AflowError:
@@ -250,6 +284,7 @@ def _connect(
     nodes: Sequence[Node],
     operators: Mapping[int, Operator],
     counters: Mapping[int, StepCounters],
+    pieces: Mapping[int, OperatorPieces],
     edges: Sequence[tuple[Edge, OutEdge]],
 ) -> tuple[dict[int, StepOutput], dict[int, OutputLink]]:
     """Return the output of each step and the link into each operator: the last step first, so that all are complete.
@@ -263,26 +298,42 @@ def _connect(
     outputs: dict[int, StepOutput] = {}
     links: dict[int, OutputLink] = {}
     for node in reversed(nodes):
-        outputs[node.id] = StepOutput(counters[node.id], targets[node.id])
+        output_type = FiringOutput if node.fires_in_order else StepOutput
+        outputs[node.id] = output_type(counters[node.id], targets[node.id])
         operator = operators.get(node.id)
         if operator is None:
             continue
         if run := runs.get(node.id):
             fused = [counters[one] for one in run]
             operator = FusedOperator(list(run.values()), fused, outputs[list(run)[-1]])
-        links[node.id] = _link(operator, counters[node.id])
+        links[node.id] = _link(node, operator, counters[node.id], pieces[node.id], outputs[node.id])
         for edge in node.inputs if node is not nodes[0] else ():
             targets[edge.origin.id].insert(0, (links[node.id], edge.side))
     return outputs, links
 
 
-def _link(operator: Operator, counters: StepCounters) -> OutputLink:
+def _link(
+    node: Node,
+    operator: Operator,
+    counters: StepCounters,
+    pieces: OperatorPieces,
+    output: StepOutput,
+) -> OutputLink:
     """Return the link into an operator; into the left input if it has two."""
     if isinstance(operator, AsyncOperator):
         counters.calls = operator.counted
-    if isinstance(operator, TwoInputOperator):
-        return OutputLink(operator, counters, operator.process_left)
-    return OutputLink(operator, counters)
+    process = operator.process_left if isinstance(operator, TwoInputOperator) else None
+    if not (node.divides or node.fires_in_order or node.delay):
+        return OutputLink(operator, counters, pieces, process)
+    return DividingLink(
+        operator,
+        counters,
+        pieces,
+        process,
+        output=output,
+        divides=node.divides,
+        delay=node.delay,
+    )
 
 
 def _input_ports(
@@ -291,13 +342,27 @@ def _input_ports(
     outputs: Mapping[int, StepOutput],
     links: Mapping[int, OutputLink],
     counters: Mapping[int, StepCounters],
+    pieces: Mapping[int, OperatorPieces],
 ) -> list[OutputLink | StepOutput]:
     if head.id not in operators:
         return [outputs[head.id]]
     operator = operators[head.id]
-    if isinstance(operator, TwoInputOperator):
-        return [links[head.id], OutputLink(operator, counters[head.id], operator.process_right)]
-    return [links[head.id]]
+    if not isinstance(operator, TwoInputOperator):
+        return [links[head.id]]
+    left, process = links[head.id], operator.process_right
+    if not isinstance(left, DividingLink):
+        return [left, OutputLink(operator, counters[head.id], pieces[head.id], process)]
+    right = DividingLink(
+        operator,
+        counters[head.id],
+        pieces[head.id],
+        process,
+        output=outputs[head.id],
+        divides=head.divides,
+        delay=head.delay,
+        beside=left,
+    )
+    return [left, right]
 
 
 def _downstream_capacity(

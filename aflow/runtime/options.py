@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 
 from aflow.errors import FlowDefinitionError, shown
-from aflow.model.batch import BATCH_RECORDS
+from aflow.graph.nodes import Node
+from aflow.machines.batch_size import BatchSize
+from aflow.model.batch import BATCH_RECORDS, LARGE_BATCH_RECORDS
 from aflow.model.key_groups import DEFAULT_KEY_GROUPS, MOST_KEY_GROUPS
 from aflow.model.time import positive_millis
 from aflow.runtime.channel import DEFAULT_CAPACITY
@@ -23,8 +25,9 @@ class Options:
 
     key_groups: int = DEFAULT_KEY_GROUPS
     """The number of groups into which keys are divided: the largest parallelism that the job's state can ever have."""
-    batch_records: int = BATCH_RECORDS
-    """The most records that are processed at once; fewer if they take longer than ``loop_budget``."""
+    batch_records: int = LARGE_BATCH_RECORDS
+    """The most records that a task processes at once: fewer if they take longer than ``loop_budget``, and at most 1,024
+    if it has a step with async calls, since records that wait for their calls are in checkpoints."""
     channel_records: int = DEFAULT_CAPACITY
     """The most records that may be queued between two subtasks before the writer is suspended."""
     loop_budget: timedelta = timedelta(milliseconds=2)
@@ -60,6 +63,12 @@ class Options:
             raise FlowDefinitionError(
                 f"Options.state takes InMemory() or OnDisk(), not {shown(self.state)}"
             )
+
+    def batch_size(self, nodes: Iterable[Node]) -> BatchSize:
+        """Return the bound on the batches of a task with the steps ``nodes``."""
+        calls = any(node.calls for node in nodes)
+        most = min(self.batch_records, BATCH_RECORDS) if calls else self.batch_records
+        return BatchSize(most, self.loop_budget.total_seconds())
 
     def on(self, loop: asyncio.AbstractEventLoop) -> Options:
         """Return the options for a job on ``loop``, which may have a clock of its own."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from asyncio import CancelledError
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, Final
 
 from aflow.errors import AflowError, OperatorError
@@ -15,28 +16,37 @@ from aflow.model.batch import Batch
 from aflow.model.time import Timestamp
 from aflow.operators.base import Operator, Output
 from aflow.runtime.metrics import StepCounters
+from aflow.runtime.pieces import OperatorPieces
 
 
 class OutputLink:
-    """Pushes into the next operator of the chain, counts records, and names the operator in errors."""
+    """Pushes into the next operator of the chain, counts records, and names the operator in errors.
 
-    __slots__ = ("_counters", "_operator", "_process")
+    While the operator has unfinished work, elements wait in the queue of its pieces.
+    """
+
+    __slots__ = ("_counters", "_operator", "_pieces", "_process")
 
     def __init__(
         self,
         operator: Operator,
         counters: StepCounters,
+        pieces: OperatorPieces,
         process: Callable[[Batch[Any]], None] | None = None,
     ) -> None:
         """``process`` is the method of ``operator`` that takes the batches, if it is not the one named ``process``."""
         self._operator = operator
         self._process = process or operator.process
         self._counters = counters
+        self._pieces = pieces
 
     def emit(self, batch: Batch[Any]) -> None:
         counters = self._counters
         counters.records_in += len(batch.values)
         counters.batches_in += 1
+        if self._pieces.unfinished:
+            self._pieces.put(partial(self._process, batch))
+            return
         try:
             self._process(batch)
         except AflowError:
@@ -47,6 +57,13 @@ class OutputLink:
             raise OperatorError.of(self._operator.name, exc) from exc
 
     def watermark(self, timestamp: Timestamp) -> None:
+        if self._pieces.unfinished:
+            self._pieces.put(partial(self._pass_watermark, timestamp))
+        else:
+            self._pass_watermark(timestamp)
+
+    def _pass_watermark(self, timestamp: Timestamp) -> None:
+        """Advance the operator, for which no element waits."""
         try:
             self._operator.on_watermark(timestamp)
         except AflowError:
@@ -57,10 +74,16 @@ class OutputLink:
             raise OperatorError.of(self._operator.name, exc) from exc
 
     def idle(self) -> None:
-        self._operator.on_idle()
+        if self._pieces.unfinished:
+            self._pieces.put(self._operator.on_idle)
+        else:
+            self._operator.on_idle()
 
     def active(self) -> None:
-        self._operator.on_active()
+        if self._pieces.unfinished:
+            self._pieces.put(self._operator.on_active)
+        else:
+            self._operator.on_active()
 
     def side(self, tag: str, batch: Batch[Any]) -> None:
         raise TypeError("a link is one output of a step; side outputs are the step's")

@@ -8,6 +8,7 @@ they are not read again.
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -36,6 +37,8 @@ class SourceInput:
         self.positions: dict[str, Position | None] = {}
         #: Records of the next chunk that the operators got, for splits that have some.
         self._partly_read: dict[str, int] = {}
+        #: The split that ends, and the operators that were not told of it yet.
+        self._ending: tuple[str, deque[Operator]] | None = None
         #: Splits that were read to their end.
         self._ended: set[str] = set()
         #: Restored splits that were partly read; the operators know them already.
@@ -110,6 +113,9 @@ class SourceInput:
 
     def step(self) -> bool:
         """Emit the next chunk to the operators. Return False if there is none (yet)."""
+        if self._ending is not None:
+            self._continue_end(*self._ending)
+            return True
         match self._fetcher.take():
             case Read(split, chunk, whole):
                 self._push(split, chunk)
@@ -172,12 +178,24 @@ class SourceInput:
         self._head.side(tag.name, Batch(list(records)))
 
     def _end(self, split: str) -> None:
+        self._ending = split, deque(self._operators)
+        self._continue_end(*self._ending)
+
+    def _continue_end(self, split: str, operators: deque[Operator]) -> None:
+        """Tell the next operator of the end of ``split``.
+
+        One in each step: it may emit a watermark at which a downstream operator fires in several pieces, and the
+        operators downstream of that one must not hear of the end before they get the results.
+        """
+        if operators:
+            operators.popleft().on_split_end(split)
+        if operators:
+            return
+        self._ending = None
         self._open -= 1
         self.positions.pop(split, None)
         self._partly_read.pop(split, None)
         self._ended.add(split)
-        for operator in self._operators:
-            operator.on_split_end(split)
         self._become_idle()
 
     def _become_idle(self) -> None:

@@ -8,6 +8,9 @@ A checkpoint is triggered by a mail in tasks that read a source, and by barriers
 with checkpoints, a task whose input has ended is *drained*: it has emitted everything, and takes part in checkpoints
 until ``finish`` is called, after the last one was committed.
 
+An operator may leave work unfinished, to yield to the event loop (``runtime/pieces.py``). The default action resumes
+it, and takes new input when all work is finished.
+
 Slots make the calls of asynchronous steps, and mails emit the results. A step starts no call while a downstream part is
 full, and its downstream steps see the end of the input when all of its calls have ended.
 """
@@ -27,7 +30,6 @@ from aflow.model.elements import Barrier
 from aflow.operators.base import Operator, StateSize
 from aflow.operators.calls.operator import AsyncOperator
 from aflow.operators.sink import SinkOperator
-from aflow.runtime.calls.slots import Room
 from aflow.runtime.cancellation import JobTaskGroup, end_if_asked, user_code
 from aflow.runtime.checkpoints.chains import SubtaskChains
 from aflow.runtime.checkpoints.subtask_checkpointer import SubtaskCheckpointer
@@ -36,6 +38,7 @@ from aflow.runtime.gate import Gate
 from aflow.runtime.mailbox_loop import MailboxLoop, SuspendReason
 from aflow.runtime.operator_chain import OperatorChain
 from aflow.runtime.outputs import OutputLink
+from aflow.runtime.pieces import Room
 from aflow.runtime.source_input import SourceInput
 from aflow.runtime.task_environment import TaskEnvironment
 from aflow.runtime.timer_service import LoopTimer
@@ -101,6 +104,9 @@ class StreamTask:
         self.input = task_input
         self.chain = chain
         self._member = chain.member
+        self._pieces = chain.pieces
+        #: Operators with unfinished work; nearly always none.
+        self._unfinished = chain.pieces.unfinished
         self._start = environment.start
         #: True from the first element on; read for each batch.
         self._initialized = False
@@ -184,7 +190,8 @@ class StreamTask:
         """Process the whole input, flush the sinks, emit the end of the input, and close the operators."""
         self.started_at = self._clock.steady()
         try:
-            with closing(operator.close for operator in self.chain.operators):
+            operators = (operator.close for operator in self.chain.operators)
+            with closing([self._pieces.close, *operators]):
                 await self._process_all()
         finally:
             self.stopped_at = self._clock.steady()
@@ -211,31 +218,34 @@ class StreamTask:
             await slots.close()
 
     def _step(self) -> None:
-        """Take one element of the input, if its results have room: the default action."""
+        """Resume unfinished work, or take one element of the input, if the results have room: the default action."""
         if not self._initialized and not self._initialize():
             return
         if self._calling:
             self._start_calls()
+        if self._unfinished:
+            if (full := self._pieces.waits_for()) is None:
+                self._pieces.step()
+            else:
+                self._wait_for(full)
+            return
         for room in self._capacity:
             if room.full:
-                if isinstance(room, AsyncOperator):
-                    room.input_waits = True
-                    self.loop.suspend(SuspendReason.CALLING)
-                else:
-                    self.loop.suspend(SuspendReason.BACKPRESSURED)
+                self._wait_for(room)
                 return
         if self._member is not None and self._member.ahead:
             self.loop.suspend(SuspendReason.ALIGNING)
             return
         if self.input.step():
-            if self._check is not None and self._check.after_step():
+            if self._check is not None and not self._unfinished and self._check.after_step():
                 self._check = None
             return
+        if self._unfinished:
+            return  # at the end of the input, event time ends
         if not self.input.finished:
             self.loop.suspend(SuspendReason.IDLE)
         elif not self._ended:
-            if not self._end():
-                self.loop.suspend(SuspendReason.CALLING)
+            self._end()
         elif any(sink.busy for sink in self.chain.sinks):
             self.loop.suspend(SuspendReason.BACKPRESSURED)
         else:
@@ -244,6 +254,14 @@ class StreamTask:
                 self.loop.complete()
             else:
                 self.loop.suspend(SuspendReason.IDLE)
+
+    def _wait_for(self, room: Room) -> None:
+        """Suspend the default action until ``room`` is not full any more."""
+        if isinstance(room, AsyncOperator):
+            room.input_waits = True
+            self.loop.suspend(SuspendReason.CALLING)
+        else:
+            self.loop.suspend(SuspendReason.BACKPRESSURED)
 
     def _initialize(self) -> bool:
         """Process the records in flight inside the chain. Return False if other tasks have to process theirs first."""
@@ -274,8 +292,8 @@ class StreamTask:
         if self._member is not None:
             self._member.leave()
 
-    def _end(self) -> bool:
-        """End the input of one operator after the other. Return False if an operator has calls under way."""
+    def _end(self) -> None:
+        """End the input of one operator after the other, as long as none has calls under way or unfinished work."""
         if self._unended is None:
             self._leave_alignment()
             self._unended = deque(zip(self.chain.operators, self.chain.timers, strict=True))
@@ -283,14 +301,16 @@ class StreamTask:
             operator, timer = self._unended[0]
             if isinstance(operator, AsyncOperator) and operator.busy:
                 operator.on_input_end()
-                return False
+                self.loop.suspend(SuspendReason.CALLING)
+                return
             operator.end_input()
             timer.cancel()  # nothing follows the end of the input, so no timer fires after it
             self._unended.popleft()
+            if self._unfinished:
+                return
         for edge in self.chain.edges:
             edge.end()
         self._ended = True
-        return True
 
     async def _finish(self) -> None:
         self.loop.mailbox.order.quiesce()

@@ -2,15 +2,32 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, MutableMapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, MutableMapping, Sequence
 from typing import Any, Protocol, TypeVar
 
+from aflow.machines.timer_queue import Changes, Timer
+from aflow.model.time import TimeDomain, Timestamp
 from aflow.state.cells import ValueCell
+from aflow.state.key_kinds import KeyKinds
 from aflow.state.keyed_entries import Keyed, KeyedRows, KeyGroupCodec
 from aflow.state.specs import StateSpec, ValueState
 
 C = TypeVar("C")
 T = TypeVar("T")
+
+
+class KeyTimerQueue(Protocol):
+    """The timers of one time domain by key; see ``machines.timer_queue``."""
+
+    def __len__(self) -> int: ...
+    @property
+    def earliest(self) -> Timestamp | None: ...
+    def register(self, time: Timestamp, key: Hashable, namespace: None) -> object: ...
+    def delete(self, time: Timestamp, key: Hashable, namespace: None) -> object: ...
+    def due_in_pieces(self, now: Timestamp) -> Iterator[Timer[Hashable, None] | None]: ...
+    def keys(self) -> list[Hashable]: ...
+    def copied(self) -> Iterable[tuple[Timestamp, Hashable, None]]: ...
+    def take_changes(self) -> Changes[Hashable, None] | None: ...
 
 
 class KeyedBackend(Protocol):
@@ -57,12 +74,19 @@ class KeyedBackend(Protocol):
         """
         ...
 
+    def timers(self, domain: TimeDomain, kinds: KeyKinds) -> KeyTimerQueue:
+        """Return an empty queue of timers by key, for a step that stores them itself; ``kinds`` observes the keys.
+
+        Restore the backend before it: a backend on disk clears its database.
+        """
+        ...
+
     def capture(self, *, changes: bool) -> KeyedRows:
         """Capture all state, or with ``changes`` that of the keys touched since the last capture or the restore.
 
-        Values are encoded before it returns, so later writes are not visible in it. The first capture is complete even
-        with ``changes``, and so is one for which changes would not be shorter. Raises ``CheckpointError`` for a value
-        that cannot be encoded.
+        Later writes are not visible in it: mutable values are encoded before it returns. The first capture is complete
+        even with ``changes``, and so is one for which changes would not be shorter. Raises ``CheckpointError`` for a
+        value that cannot be encoded; for an immutable one the iteration over the rows may raise it.
         """
         ...
 
@@ -70,6 +94,12 @@ class KeyedBackend(Protocol):
         """Return all state as bytes; later writes are not visible in it.
 
         Raises ``CheckpointError`` for a key or a value that cannot be encoded.
+        """
+        ...
+
+    def restore_in_pieces(self, keyed: Keyed) -> Iterator[None]:
+        """As ``restore``; yields after each millisecond or less. No other method may be called before its end, except
+        ``close``.
         """
         ...
 

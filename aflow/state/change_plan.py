@@ -398,7 +398,9 @@ def _without(snapshot: OperatorSnapshot, gone: set[str]) -> OperatorSnapshot:
     names = gone | {f"{_TOUCHED}{name}" for name in gone}
     keyed = {
         group: {
-            name: tuple(row for row in rows if name != STATES or row[0].decode() not in gone)
+            name: tuple(row for row in rows if row[0].decode() not in gone)
+            if name == STATES
+            else rows
             for name, rows in held.items()
             if name not in names
         }

@@ -7,21 +7,25 @@ time later, ``CapturedRows.encoded`` encodes the keys and computes their key gro
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Final, Generic, TypeAlias, TypeVar, cast
 
 from aflow.errors import CheckpointError, RestoreError, shown
-from aflow.model.codecs import Codec, CodecError, codec_for
+from aflow.model.codecs import Codec, CodecError, codec_for, decode_all
 from aflow.model.key_groups import KeyGroupRange, key_group
 from aflow.state.layouts import state_codec
 from aflow.state.snapshot import STATES, Entry, OperatorSnapshot
+from aflow.state.stored_entries import Entries, in_pieces
 
 V = TypeVar("V")
 
-Keyed: TypeAlias = Mapping[int, Mapping[str, tuple[Entry, ...]]]
+Keyed: TypeAlias = Mapping[int, Mapping[str, Entries]]
 """``keyed[key group][state name]``, as in ``OperatorSnapshot``."""
+
+Piece: TypeAlias = tuple[list[Hashable], list[bytes]]
+"""Keys and the encoded values of some entries."""
 
 KeyRow: TypeAlias = tuple[Hashable, bytes]
 """A key, which is not yet encoded, and an encoded value."""
@@ -102,18 +106,25 @@ class KeyGroupCodec:
 
         Raises ``RestoreError`` for a key that cannot be decoded, or is decoded as a key of another key group.
         """
-        for group, names in keyed.items():
-            entries = names.get(name, ()) if group in self._groups else ()
-            if entries:
-                self._check_place(self.key(entries[0][0]), group)
-            for key, data in entries:
-                yield self.key(key), data
+        for keys, stored in self.read_in_pieces(keyed, name):
+            yield from zip(keys, stored, strict=True)
 
-    def own(self, keyed: Keyed) -> Iterator[Mapping[str, tuple[Entry, ...]]]:
+    def read_in_pieces(self, keyed: Keyed, name: str) -> Iterator[Piece]:
+        """Yield the keys and the values of ``read``, some hundred at a time."""
+        for group in self.own_groups(keyed):
+            yield from group.read(name)
+
+    def own(self, keyed: Keyed) -> Iterator[Mapping[str, Entries]]:
         """Yield the entries by name of each key group of this subtask."""
         return (names for group, names in keyed.items() if group in self._groups)
 
-    def _check_place(self, key: Hashable, group: int) -> None:
+    def own_groups(self, keyed: Keyed) -> Iterator[GroupReader]:
+        """Yield the readers of the key groups of this subtask."""
+        for group, names in keyed.items():
+            if group in self._groups:
+                yield GroupReader(self, group, names)
+
+    def check_place(self, key: Hashable, group: int) -> None:
         """Raise ``RestoreError`` if ``key`` is not of ``group``: it was stored as another type and would be lost."""
         try:
             found, _ = self.place(key)
@@ -143,12 +154,44 @@ class KeyGroupCodec:
         read = self._codec.decode(data)
         return self._codec.encode(read) if read == key else data
 
+    def keys(self, stored: Sequence[bytes]) -> list[Hashable]:
+        """Return the keys that ``place`` has encoded. Raises as ``key``."""
+        try:
+            return decode_all(self._codec, stored)
+        except CodecError as exc:
+            raise RestoreError(f"step {self.operator!r} cannot read a stored key: {exc}") from exc
+
     def key(self, data: bytes) -> Hashable:
         """Return the key that ``place`` has encoded. Raises ``RestoreError`` for other bytes."""
         try:
             return self._codec.decode(data)
         except CodecError as exc:
             raise RestoreError(f"step {self.operator!r} cannot read a stored key: {exc}") from exc
+
+
+class GroupReader:
+    """Reader of the entries of one key group, in which each key is one object under all names."""
+
+    def __init__(self, key_codec: KeyGroupCodec, group: int, names: Mapping[str, Entries]) -> None:
+        self.names: Final = names
+        self._key_codec = key_codec
+        self._group = group
+        #: The keys that were read, by their bytes.
+        self._known: dict[bytes, Hashable] = {}
+
+    def read(self, name: str) -> Iterator[Piece]:
+        """Yield the keys and values of ``name`` in pieces. Raises ``RestoreError`` as ``KeyGroupCodec.read`` does."""
+        known, key_codec = self._known, self._key_codec
+        first = True
+        for entries in in_pieces(self.names.get(name, ())):
+            if first:
+                key_codec.check_place(key_codec.key(entries[0][0]), self._group)
+                first = False
+            stored = [key for key, _ in entries]
+            new = [key for key in stored if key not in known]
+            if new:
+                known.update(zip(new, key_codec.keys(new), strict=True))
+            yield [known[key] for key in stored], [data for _, data in entries]
 
 
 def _takes_ints_too(key_type: type[Hashable] | None) -> bool:

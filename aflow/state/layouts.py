@@ -6,7 +6,7 @@ tolerance for changed types.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final, Generic, Protocol, TypeVar, cast
@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar, cast
 import msgspec
 
 from aflow.errors import FlowDefinitionError, RestoreError, shown
-from aflow.model.codecs import PLAIN, Codec, CodecError, Schema, codec_for
+from aflow.model.codecs import PLAIN, Codec, CodecError, Schema, codec_for, decode_all
 from aflow.state.descriptions import Described, Description, compare_descriptions
 from aflow.state.schema_change import Incompatible
 
@@ -42,6 +42,10 @@ class Layout(Protocol[T]):
 
     def decode(self, data: bytes) -> T:
         """Return the state that was encoded as ``data``. Raises ``CodecError``."""
+        ...
+
+    def decode_all(self, stored: Sequence[bytes]) -> list[T]:
+        """Return the states of many keys. Raises ``CodecError``."""
         ...
 
 
@@ -87,6 +91,9 @@ class One(Generic[T]):
     def decode(self, data: bytes) -> T:
         return self.codec.decode(data)
 
+    def decode_all(self, stored: Sequence[bytes]) -> list[T]:
+        return decode_all(self.codec, stored)
+
 
 @dataclass(frozen=True, slots=True)
 class Many(Generic[T]):
@@ -110,6 +117,9 @@ class Many(Generic[T]):
     def decode(self, data: bytes) -> list[T]:
         return list(map(self.codec.decode, _split(data)))
 
+    def decode_all(self, stored: Sequence[bytes]) -> list[list[T]]:
+        return list(map(self.decode, stored))
+
 
 @dataclass(frozen=True, slots=True)
 class Pairs(Generic[K, V]):
@@ -131,6 +141,9 @@ class Pairs(Generic[K, V]):
         parts = iter(_split(data))
         decoded = map(self.key.decode, parts)
         return {key: self.value.decode(next(parts)) for key in decoded}
+
+    def decode_all(self, stored: Sequence[bytes]) -> list[dict[K, V]]:
+        return list(map(self.decode, stored))
 
 
 def described(layout: Layout[Any]) -> Description:

@@ -2,16 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, MutableMapping, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, MutableMapping, Sequence
+from heapq import merge
+from itertools import islice
+from operator import itemgetter
 from typing import Any, Final, TypeVar
 
 from aflow.errors import FlowDefinitionError, OperatorError
-from aflow.model.time import MAX_TIMESTAMP, Clock, Timestamp
+from aflow.machines.timer_queue import TimerQueue
+from aflow.model.time import MAX_TIMESTAMP, Clock, TimeDomain, Timestamp
+from aflow.state.backend import KeyTimerQueue
 from aflow.state.cells import ValueCell
 from aflow.state.key_kinds import KeyKinds
-from aflow.state.keyed_entries import CapturedRows, Keyed, KeyedRows, KeyGroupCodec, KeyRow
+from aflow.state.keyed_entries import (
+    CapturedRows,
+    GroupReader,
+    Keyed,
+    KeyedRows,
+    KeyGroupCodec,
+    KeyRow,
+)
 from aflow.state.specs import StateSpec, ValueState
-from aflow.state.tables import TOUCHED, Table, Tables
+from aflow.state.stored_entries import PIECE
+from aflow.state.tables import TOUCHED, Table, Tables, fits
 from aflow.state.timed_rows import decode_moment
 
 C = TypeVar("C")
@@ -77,6 +90,9 @@ class MemoryBackend:
     def table(self, spec: ValueState[T]) -> MutableMapping[Hashable, T]:
         return self._untimed(spec).rows
 
+    def timers(self, domain: TimeDomain, kinds: KeyKinds) -> KeyTimerQueue:
+        return TimerQueue[Hashable, None]()
+
     def capture(self, *, changes: bool) -> KeyedRows:
         self._sweep()
         changed, self._changed = self._changed, set()
@@ -91,18 +107,30 @@ class MemoryBackend:
         self._sweep()
         return CapturedRows(self.key_codec, self._captured(None)).encoded().keyed
 
-    def restore(self, keyed: Keyed) -> None:
+    def restore_in_pieces(self, keyed: Keyed) -> Iterator[None]:
         self._changed = set()
         for table in self._tables:
             table.clear()
+        described, as_declared = self._tables.described(), True
         stored: dict[str, Table] = {}
         for names in self.key_codec.own(keyed):
             stored.update((table.name, table) for table in self._tables.stored(names))
-        for table in stored.values():
-            self._restore_table(table, keyed)
-        if not self._tables.as_declared(self.key_codec.own(keyed)):
+            as_declared = as_declared and fits(names, described)
+            yield
+        loaded = [_TableLoader(table, self._kinds) for table in stored.values()]
+        for group in self.key_codec.own_groups(keyed):
+            for one in loaded:
+                yield from one.read(group)
+        for one in loaded:
+            for changed in one.finish():
+                self._note(changed)
+                yield
+        if not as_declared:
             self._changed = None  # otherwise one description would cover rows of both types
-        self._see(None)
+
+    def restore(self, keyed: Keyed) -> None:
+        for _ in self.restore_in_pieces(keyed):
+            pass
 
     def get(self, name: str, key: Hashable) -> object | None:
         table = self._tables.known(name)
@@ -138,24 +166,47 @@ class MemoryBackend:
             rows.update(table.captured(changed))
         return KeyedRows(rows, changed, self._tables.described())
 
-    def _restore_table(self, table: Table, keyed: Keyed) -> None:
-        rows, read = table.rows, self.key_codec.read
-        for key, data in read(keyed, table.name):
-            rows[key] = table.decoded(key, data)
-        if table.timed is not None:
-            touched = read(keyed, f"{TOUCHED}{table.name}")
-            self._restore_moments(table, {key: decode_moment(data) for key, data in touched})
-
-    def _restore_moments(self, table: Table, moments: dict[Hashable, Timestamp]) -> None:
-        """Restore the last touches; a moment in the future (by another clock) or an unknown one counts as now.
-
-        The keys of such rows, and of rows that have expired, count as changed: the snapshot differs from the state.
-        """
-        timed, now = table.timed_rows, table.timed_rows.now()
-        timed.hold_all([(key, min(moments.get(key, now), now)) for key in table.rows])
-        self._note(key for key in table.rows if moments.get(key, MAX_TIMESTAMP) > now)
-        self._note(timed.sweep())
-
     def _note(self, changed: Iterable[Hashable]) -> None:
         if self._changed is not None:
             self._changed.update(changed)
+
+
+class _TableLoader:
+    """Loads the rows of one table, in pieces."""
+
+    def __init__(self, table: Table, kinds: KeyKinds) -> None:
+        self._table = table
+        self._kinds = kinds
+        #: Sorted runs of keys with the last touches of their rows, as stored; MAX_TIMESTAMP for an unknown one.
+        self._runs: list[list[tuple[Hashable, Timestamp]]] = []
+
+    def read(self, group: GroupReader) -> Iterator[None]:
+        """Add the rows of a key group. Raises ``RestoreError``."""
+        table, timed = self._table, self._table.timed is not None
+        touched: dict[Hashable, Timestamp] = {}
+        if timed:
+            for keys, data in group.read(f"{TOUCHED}{table.name}"):
+                touched.update(zip(keys, map(decode_moment, data), strict=True))
+                yield
+        for keys, data in group.read(table.name):
+            table.rows.update(zip(keys, table.decoded_all(keys, data), strict=True))
+            self._kinds.see(keys)
+            if timed:
+                moments = [touched.get(key, MAX_TIMESTAMP) for key in keys]
+                self._runs.append(sorted(zip(keys, moments, strict=True), key=itemgetter(1)))
+            yield
+
+    def finish(self) -> Iterator[list[Hashable]]:
+        """Complete the table, and yield keys whose rows differ from the snapshot.
+
+        A last touch in the future (by another clock), or an unknown one, counts as now. Expired rows are forgotten.
+        """
+        if self._table.timed is None:
+            return
+        timed, now = self._table.timed, self._table.timed.now()
+        merged = merge(*self._runs, key=itemgetter(1))
+        while some := list(islice(merged, PIECE)):
+            timed.hold_next((key, min(moment, now)) for key, moment in some)
+            yield [key for key, moment in some if moment > now]
+        while gone := timed.sweep(PIECE):
+            yield gone

@@ -18,18 +18,17 @@ GIL, and the thread of the event loop must not wait for a large state.
 from __future__ import annotations
 
 import struct
-from collections.abc import Container, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from enum import IntEnum
 from itertools import chain
-from typing import Final, TypeAlias, TypeVar
+from typing import Final, TypeAlias
 
 import msgspec
 
 from aflow.errors import CheckpointError, RestoreError
 from aflow.state.manifest import FORMAT, newer
-from aflow.state.snapshot import Entry, OperatorSnapshot
-
-T = TypeVar("T")
+from aflow.state.snapshot import STATES, Entry, OperatorSnapshot
+from aflow.state.stored_entries import Entries, Frame, StoredEntries
 
 MAGIC: Final = b"AFLOWPRT"
 _HEAD: Final = struct.Struct(">HH")
@@ -66,6 +65,16 @@ class _Entries(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=0):
     items: tuple[Entry, ...]
 
 
+class _Stored(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=0):
+    """As ``_Entries``, with entries that are not decoded."""
+
+    kind: int
+    step: int
+    group: int
+    name: str
+    items: msgspec.Raw
+
+
 class _Values(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=1):
     kind: int
     step: int
@@ -77,9 +86,16 @@ class _Values(msgspec.Struct, array_like=True, frozen=True, gc=False, tag=1):
 
 _Record: TypeAlias = _Entries | _Values
 
+
+def _noop() -> None:
+    return None
+
+
 _ENCODER: Final = msgspec.msgpack.Encoder()
 _STEPS: Final = msgspec.msgpack.Decoder(list[_Step])
 _RECORDS: Final = msgspec.msgpack.Decoder(list[_Record])
+#: Decodes what ``_RECORDS`` has checked.
+_UNDECODED: Final = msgspec.msgpack.Decoder(list[_Stored | _Values])
 
 
 def encoded(steps: Mapping[str, OperatorSnapshot], *, aflow: str) -> Iterator[bytes]:
@@ -108,11 +124,15 @@ def _framed(body: bytes) -> bytes:
     return _LENGTH.pack(len(body)) + body
 
 
-def _records(step: int, snapshot: OperatorSnapshot) -> Iterator[_Record]:
+def _records(step: int, snapshot: OperatorSnapshot) -> Iterator[_Record | _Stored]:
     for kind, filed in ((_Kind.KEYED, snapshot.keyed), (_Kind.REMOVED, snapshot.removed)):
         for group, names in filed.items():
             for name, entries in names.items():
-                yield _Entries(kind, step, group, name, entries)
+                if isinstance(entries, StoredEntries):
+                    for frame in entries.frames:
+                        yield _Stored(kind, step, group, name, frame.stored)
+                else:
+                    yield _Entries(kind, step, group, name, tuple(entries))
     for group, keys in (snapshot.replaced or {}).items():
         yield _Values(_Kind.REPLACED, step, group, "", tuple(keys))
     for name, parts in snapshot.operator.items():
@@ -121,27 +141,55 @@ def _records(step: int, snapshot: OperatorSnapshot) -> Iterator[_Record]:
         yield _Values(_Kind.BROADCAST, step, 0, name, copies)
 
 
-def _frames(records: Iterable[_Record]) -> Iterator[bytes]:
-    limit = room = _ROWS
-    frame: list[_Record] = []
+def _frames(records: Iterable[_Record | _Stored]) -> Iterator[bytes]:
+    packer = _Packer()
     for record in records:
+        if isinstance(record, _Stored):
+            yield from packer.add_stored(record)
+        else:
+            yield from packer.add(record)
+    yield from packer.rest()
+
+
+class _Packer:
+    """Divides records among frames."""
+
+    def __init__(self) -> None:
+        self._frame: list[_Record | _Stored] = []
+        self._limit = self._room = _ROWS
+
+    def add(self, record: _Record) -> Iterator[bytes]:
+        """Add a record, and yield the frames that are full."""
         start, size = 0, len(record.items)
         while True:
-            piece = _cut(record, start, start + room)
-            frame.append(piece)
+            piece = _cut(record, start, start + self._room)
             start += len(piece.items)
-            # A record counts as a row itself, so that many empty ones fill a frame too.
-            room -= len(piece.items) + 1
-            if room <= 0:
-                body = _body(frame)
-                yield _framed(body)
-                # The following rows probably have a similar size.
-                limit = max(1, min(_ROWS, limit * _BYTES // len(body)))
-                frame, room = [], limit
+            yield from self._put(piece, len(piece.items))
             if start >= size:
-                break
-    if frame:
-        yield _framed(_body(frame))
+                return
+
+    def add_stored(self, record: _Stored) -> Iterator[bytes]:
+        """Add a record that cannot be divided, and yield the frames that are full."""
+        size = len(Frame(record.items))
+        if size > self._room:
+            yield from self.rest()
+        yield from self._put(record, size)
+
+    def rest(self) -> Iterator[bytes]:
+        """Yield the last frame, unless it is empty."""
+        if self._frame:
+            body = _body(self._frame)
+            yield _framed(body)
+            # The following rows probably have a similar size.
+            self._limit = max(1, min(_ROWS, self._limit * _BYTES // len(body)))
+            self._frame, self._room = [], self._limit
+
+    def _put(self, record: _Record | _Stored, size: int) -> Iterator[bytes]:
+        self._frame.append(record)
+        # A record counts as a row itself, so that many empty ones fill a frame too.
+        self._room -= size + 1
+        if self._room <= 0:
+            yield from self.rest()
 
 
 def _cut(record: _Record, start: int, stop: int) -> _Record:
@@ -155,7 +203,7 @@ def _cut(record: _Record, start: int, stop: int) -> _Record:
     return _Values(record.kind, record.step, record.group, record.name, record.items[start:stop])
 
 
-def _body(frame: list[_Record]) -> bytes:
+def _body(frame: list[_Record | _Stored]) -> bytes:
     try:
         return _ENCODER.encode(frame)
     except (ValueError, OverflowError) as exc:
@@ -163,11 +211,13 @@ def _body(frame: list[_Record]) -> bytes:
         raise CheckpointError(f"state cannot be stored, among {names}: {exc}") from exc
 
 
-def decoded(data: bytes, *, what: str) -> dict[str, OperatorSnapshot]:
-    """Return the snapshots in a part file by the names of their steps.
+def decoded(
+    data: bytes, *, what: str, after_frame: Callable[[], None] = _noop
+) -> dict[str, OperatorSnapshot]:
+    """Return the snapshots in a part file by the names of their steps. Their keyed entries refer to ``data``.
 
-    ``what`` names the file in errors. Raises ``RestoreError`` for bytes that are no part, an incomplete one, or one of
-    a newer format than this version of aflow knows.
+    ``what`` names the file in errors; ``after_frame`` is called about each millisecond. Raises ``RestoreError`` for
+    bytes that are no part, an incomplete one, or one of a newer format than this version of aflow knows.
     """
     frames = _bodies(data, what)
     first = next(frames, None)
@@ -176,14 +226,16 @@ def decoded(data: bytes, *, what: str) -> dict[str, OperatorSnapshot]:
     try:
         steps = [_StepRecords(step) for step in _STEPS.decode(first)]
         for body in frames:
-            for record in _RECORDS.decode(body):
+            _RECORDS.decode(body)  # checks the entries, of which only the bytes are kept
+            for record in _UNDECODED.decode(body):
                 steps[_place(record)].add(record)
+            after_frame()
     except (msgspec.MsgspecError, IndexError, ValueError, TypeError, RecursionError) as exc:
         raise RestoreError(f"{what} is no valid part file: {exc}") from exc
     return {step.name: step.snapshot() for step in steps}
 
 
-def _place(record: _Record) -> int:
+def _place(record: _Record | _Stored) -> int:
     """Return the index of the step of ``record``. Raises ``IndexError`` for a negative one, valid for a tuple."""
     if record.step < 0:
         raise IndexError(f"a record of step {record.step}")
@@ -311,17 +363,18 @@ class _StepRecords:
     def __init__(self, step: _Step) -> None:
         self.name: Final = step.name
         self._step = step
-        self._keyed: dict[int, dict[str, list[tuple[Entry, ...]]]] = {}
-        self._removed: dict[int, dict[str, list[tuple[Entry, ...]]]] = {}
+        self._keyed: dict[int, dict[str, list[Frame]]] = {}
+        self._removed: dict[int, dict[str, list[Frame]]] = {}
         self._replaced: dict[int, set[bytes]] = {}
         self._operator: dict[str, list[tuple[bytes, ...]]] = {}
         self._broadcast: dict[str, list[tuple[bytes, ...]]] = {}
 
-    def add(self, record: _Record) -> None:
+    def add(self, record: _Stored | _Values) -> None:
         kind = _Kind(record.kind)
-        if isinstance(record, _Entries):
+        if isinstance(record, _Stored):
             filed = self._keyed if kind is _Kind.KEYED else self._removed
-            filed.setdefault(record.group, {}).setdefault(record.name, []).append(record.items)
+            frame = Frame(record.items)
+            filed.setdefault(record.group, {}).setdefault(record.name, []).append(frame)
         elif kind is _Kind.REPLACED:
             self._replaced.setdefault(record.group, set()).update(record.items)
         else:
@@ -331,16 +384,24 @@ class _StepRecords:
     def snapshot(self) -> OperatorSnapshot:
         replaced = {group: frozenset(keys) for group, keys in self._replaced.items()}
         return OperatorSnapshot(
-            {group: _joined(names) for group, names in self._keyed.items()},
+            {group: _entries(names) for group, names in self._keyed.items()},
             _joined(self._operator),
             _joined(self._broadcast),
             replaced if self._step.changes else None,
-            {group: _joined(names) for group, names in self._removed.items()},
+            {group: _entries(names) for group, names in self._removed.items()},
             frozenset(self._step.members),
         )
 
 
-def _joined(pieces: Mapping[str, list[tuple[T, ...]]]) -> dict[str, tuple[T, ...]]:
+def _entries(frames: Mapping[str, list[Frame]]) -> dict[str, Entries]:
+    """Return the entries by name. Descriptions are few, and are looked up again and again."""
+    return {
+        name: tuple(StoredEntries(some)) if name == STATES else StoredEntries(some)
+        for name, some in frames.items()
+    }
+
+
+def _joined(pieces: Mapping[str, list[tuple[bytes, ...]]]) -> dict[str, tuple[bytes, ...]]:
     return {
         name: some[0] if len(some) == 1 else tuple(chain.from_iterable(some))
         for name, some in pieces.items()

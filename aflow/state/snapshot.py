@@ -14,13 +14,12 @@ visible in it. ``Captured.encoded`` encodes it later and anywhere (in a worker t
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import chain as chained
 from typing import Final, Protocol
 
-Entry = tuple[bytes, bytes]
-"""An encoded key and an encoded value."""
+from aflow.state.stored_entries import Entries, StoredEntries, joined
+from aflow.state.stored_entries import Entry as Entry
 
 #: Name of the descriptions of all declared states, in each key group: kind, codecs and schema by name of the state.
 STATES: Final = "@states"
@@ -32,15 +31,15 @@ class OperatorSnapshot:
     ``broadcast[state name]`` copies, each of which is complete.
     """
 
-    keyed: Mapping[int, Mapping[str, tuple[Entry, ...]]] = field(
-        default_factory=dict[int, Mapping[str, tuple[Entry, ...]]]
+    keyed: Mapping[int, Mapping[str, Entries]] = field(
+        default_factory=dict[int, Mapping[str, Entries]]
     )
     operator: Mapping[str, tuple[bytes, ...]] = field(default_factory=dict[str, tuple[bytes, ...]])
     broadcast: Mapping[str, tuple[bytes, ...]] = field(default_factory=dict[str, tuple[bytes, ...]])
     replaced: Mapping[int, frozenset[bytes]] | None = None
     """Encoded keys all of whose rows are here, by key group; None: the snapshot is complete."""
-    removed: Mapping[int, Mapping[str, tuple[Entry, ...]]] = field(
-        default_factory=dict[int, Mapping[str, tuple[Entry, ...]]]
+    removed: Mapping[int, Mapping[str, Entries]] = field(
+        default_factory=dict[int, Mapping[str, Entries]]
     )
     """Removed entries of the names that are sets."""
     members: frozenset[str] = frozenset()
@@ -87,7 +86,7 @@ def merge(snapshots: Iterable[OperatorSnapshot]) -> OperatorSnapshot:
     Subtasks own disjoint key groups, so keyed state never collides. Equal copies of broadcast state are kept once. All
     snapshots must be complete.
     """
-    keyed: dict[int, Mapping[str, tuple[Entry, ...]]] = {}
+    keyed: dict[int, Mapping[str, Entries]] = {}
     operator: dict[str, list[bytes]] = {}
     broadcast: dict[str, dict[bytes, None]] = {}
     members: frozenset[str] = frozenset()
@@ -135,7 +134,7 @@ class _Replay:
 
     def __init__(self) -> None:
         #: Valid entries by key group and name, in pieces.
-        self._pieces: dict[int, dict[str, list[Sequence[Entry]]]] = {}
+        self._pieces: dict[int, dict[str, list[Entries]]] = {}
         #: Keys that a newer snapshot has replaced, by key group.
         self._replaced: dict[int, set[bytes]] = {}
         #: Members that a newer snapshot has added or removed, by key group and name.
@@ -152,16 +151,14 @@ class _Replay:
                     pieces.setdefault(name, []).append(valid)
         self._decide(snapshot)
 
-    def _valid(
-        self, group: int, name: str, entries: Sequence[Entry], of_set: bool
-    ) -> Sequence[Entry]:
+    def _valid(self, group: int, name: str, entries: Entries, of_set: bool) -> Entries:
         """Return the entries that no newer snapshot has replaced."""
         if of_set:
             decided = self._decided.get((group, name))
-            return [entry for entry in entries if entry not in decided] if decided else entries
+            return _selected(entries, lambda entry: entry not in decided) if decided else entries
         newer = self._described if name == STATES else self._replaced
         keys = newer.get(group)
-        return [entry for entry in entries if entry[0] not in keys] if keys else entries
+        return _selected(entries, lambda entry: entry[0] not in keys) if keys else entries
 
     def _decide(self, snapshot: OperatorSnapshot) -> None:
         """Record the entries for which older snapshots are obsolete."""
@@ -177,13 +174,16 @@ class _Replay:
         for group, keys in (snapshot.replaced or {}).items():
             self._replaced.setdefault(group, set()).update(keys)
 
-    def keyed(self) -> dict[int, Mapping[str, tuple[Entry, ...]]]:
+    def keyed(self) -> dict[int, Mapping[str, Entries]]:
         return {
-            group: {name: _one(pieces) for name, pieces in names.items()}
+            group: {name: joined(pieces) for name, pieces in names.items()}
             for group, names in self._pieces.items()
             if names
         }
 
 
-def _one(pieces: list[Sequence[Entry]]) -> tuple[Entry, ...]:
-    return tuple(pieces[0] if len(pieces) == 1 else chained.from_iterable(pieces))
+def _selected(entries: Entries, is_valid: Callable[[Entry], bool]) -> Entries:
+    def select(some: Entries) -> Entries:
+        return tuple(filter(is_valid, some))
+
+    return entries.selected(select) if isinstance(entries, StoredEntries) else select(entries)

@@ -2,23 +2,40 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import compress, repeat
 from typing import Any, Final
 
 from aflow.errors import CheckpointError, FlowDefinitionError, InternalError, RestoreError, shown
 from aflow.model.codecs import CodecError
 from aflow.model.time import Clock, Timestamp, to_millis
 from aflow.state.cells import Rows
-from aflow.state.keyed_entries import KeyRow
-from aflow.state.layouts import Layout, check_description, description
-from aflow.state.snapshot import STATES, Entry
+from aflow.state.keyed_entries import KeyRow, are_immutable
+from aflow.state.layouts import Layout, One, check_description, description
+from aflow.state.snapshot import STATES
 from aflow.state.specs import RESERVED, StateSpec, TtlOn
+from aflow.state.stored_entries import Entries
 from aflow.state.timed_rows import TimedRows, encode_moment
 
 #: Prefix of the name under which a snapshot holds the last touches of the rows of a state with a time to live. A
 #: declaration without ``ttl`` ignores them, so ``ttl`` can be added and removed.
 TOUCHED: Final = f"{RESERVED}touched "
+
+#: Stands for the row of a key without one: any value may be a row.
+_ABSENT: Final = object()
+
+
+@dataclass(frozen=True, slots=True)
+class _Rows:
+    """Rows at one moment, which each iteration encodes."""
+
+    keys: Sequence[Hashable]
+    values: Sequence[Any]
+    encoded: Callable[[Hashable, Any], KeyRow]
+
+    def __iter__(self) -> Iterator[KeyRow]:
+        return map(self.encoded, self.keys, self.values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,30 +80,54 @@ class Table:
         except CodecError as exc:
             raise RestoreError(f"{self.what} cannot be read for key {shown(key)}: {exc}") from exc
 
-    def captured(self, keys: Collection[Hashable] | None) -> Mapping[str, list[KeyRow]]:
-        """Return the encoded rows of ``keys``, or of all keys, by their names in a snapshot.
+    def decoded_all(self, keys: Sequence[Hashable], stored: Sequence[bytes]) -> list[Any]:
+        """Return the rows of ``keys``. Raises ``RestoreError``."""
+        try:
+            return self.layout.decode_all(stored)
+        except CodecError:
+            return list(map(self.decoded, keys, stored))  # raises it with the key
 
-        Raises ``CheckpointError`` for a row that cannot be encoded.
+    def captured(self, keys: Collection[Hashable] | None) -> Mapping[str, Iterable[KeyRow]]:
+        """Capture the rows of ``keys``, or of all keys, by their names in a snapshot.
+
+        Rows of one immutable value are encoded later, others at once. Raises ``CheckpointError`` for a row that cannot
+        be encoded, if it is found at once; otherwise the iteration raises it.
         """
-        captured = list(self._encoded(keys))
+        found = self._rows_of(keys)
         if self.timed is None:
-            return {self.name: captured}
+            if isinstance(self.layout, One) and are_immutable(found.values):
+                self._check_types(found)
+                return {self.name: found}
+            return {self.name: list(found)}
+        captured = list(found)
         moment = self.timed.moment
         touched = [(key, encode_moment(moment(key))) for key, _ in captured]
         return {self.name: captured, f"{TOUCHED}{self.name}": touched}
 
-    def _encoded(self, keys: Collection[Hashable] | None) -> Iterator[KeyRow]:
-        encode, rows = self.layout.encode, self.rows
-        found: Iterable[tuple[Hashable, Any]] = rows.items()
-        if keys is not None:
-            found = ((key, rows[key]) for key in keys if key in rows)
-        for key, row in found:
-            try:
-                yield key, encode(row)
-            except CodecError as exc:
-                raise CheckpointError(
-                    f"{self.what} cannot be stored for key {shown(key)}: {exc}"
-                ) from exc
+    def _rows_of(self, keys: Collection[Hashable] | None) -> _Rows:
+        rows = self.rows
+        if keys is None:
+            return _Rows(list(rows), list(rows.values()), self._encoded)
+        wanted = list(keys)
+        values = list(map(rows.get, wanted, repeat(_ABSENT)))
+        there = [value is not _ABSENT for value in values]
+        if not all(there):
+            wanted, values = list(compress(wanted, there)), list(compress(values, there))
+        return _Rows(wanted, values, self._encoded)
+
+    def _check_types(self, found: _Rows) -> None:
+        """Encode one value of each type: one that was not declared is an error at once."""
+        for kind in set(map(type, found.values)):
+            index = next(n for n, value in enumerate(found.values) if type(value) is kind)
+            self._encoded(found.keys[index], found.values[index])
+
+    def _encoded(self, key: Hashable, row: Any) -> KeyRow:
+        try:
+            return key, self.layout.encode(row)
+        except CodecError as exc:
+            raise CheckpointError(
+                f"{self.what} cannot be stored for key {shown(key)}: {exc}"
+            ) from exc
 
     def forget(self, key: Hashable) -> None:
         """Remove the row of ``key`` if there is one."""
@@ -106,6 +147,8 @@ class Tables:
         self._operator = operator
         self._clock = clock
         self._tables: dict[str, Table] = {}
+        #: Names and stored descriptions that fit the declared state. All key groups have the same ones.
+        self._checked: set[tuple[str, bytes]] = set()
         #: The tables whose rows have a time to live.
         self.timed: Final[list[Table]] = []
 
@@ -140,7 +183,7 @@ class Tables:
             )
         return table
 
-    def stored(self, names: Mapping[str, tuple[Entry, ...]]) -> list[Table]:
+    def stored(self, names: Mapping[str, Entries]) -> list[Table]:
         """Return the tables that have rows in a key group of a snapshot.
 
         A state that is described and has no rows need not be declared. Raises ``RestoreError`` for rows of a state
@@ -148,20 +191,11 @@ class Tables:
         """
         filled = {name for name, rows in names.items() if rows and not name.startswith(RESERVED)}
         for encoded_name, data in names.get(STATES, ()):
-            if (name := encoded_name.decode()) in filled:
+            if (name := encoded_name.decode()) in filled and (name, data) not in self._checked:
                 table = self._declared(name)
                 check_description(table.layout, data, what=table.what)
+                self._checked.add((name, data))
         return [self._declared(name) for name in sorted(filled)]
-
-    def as_declared(self, groups: Iterable[Mapping[str, tuple[Entry, ...]]]) -> bool:
-        """Return True if all rows in key groups of a snapshot have the declared types, as far as it describes them."""
-        described = self.described()
-        return all(
-            described.get(name) == data
-            for names in groups
-            for encoded_name, data in names.get(STATES, ())
-            if names.get(name := encoded_name.decode())
-        )
 
     def described(self) -> dict[str, bytes]:
         """Return the description of each state for a snapshot."""
@@ -199,3 +233,12 @@ class Tables:
 
     def _names(self) -> str:
         return ", ".join(map(repr, self._tables)) or "none"
+
+
+def fits(names: Mapping[str, Entries], described: Mapping[str, bytes]) -> bool:
+    """Return True if all rows of a key group have the types ``described``, as far as its snapshot describes them."""
+    return all(
+        described.get(name) == data
+        for encoded_name, data in names.get(STATES, ())
+        if names.get(name := encoded_name.decode())
+    )

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Hashable, Iterable
-from operator import itemgetter
 from typing import Any, Final
 
 from aflow.model.time import MIN_TIMESTAMP, Clock, Timestamp
@@ -96,11 +95,11 @@ class TimedRows:
         """Return the moment of the last touch of the row of ``key``, which must exist."""
         return self._moments[key]
 
-    def sweep(self) -> list[Hashable]:
-        """Forget all expired rows and return their keys. Takes time for these only."""
+    def sweep(self, most: int | None = None) -> list[Hashable]:
+        """Forget expired rows, all or ``most`` of them, and return their keys. Takes time for these only."""
         moments, now = self._moments, self.now()
         gone: list[Hashable] = []
-        while moments:
+        while moments and len(gone) != most:
             key = next(iter(moments))
             if not self.is_expired(moments[key], now):
                 break
@@ -112,9 +111,9 @@ class TimedRows:
         """Record ``moment`` as the last touch of a row that was just loaded, out of the order of sweeps."""
         self._moments[key] = moment
 
-    def hold_all(self, moments: Iterable[tuple[Hashable, Timestamp]]) -> None:
-        """Record the last touches of all rows, which were just loaded."""
-        self._moments = OrderedDict(sorted(moments, key=itemgetter(1)))
+    def hold_next(self, moments: Iterable[tuple[Hashable, Timestamp]]) -> None:
+        """Record the last touches of rows that were just loaded, the earliest first and none before those held."""
+        self._moments.update(moments)
 
     def clear(self) -> None:
         """Forget all moments; the owner of the rows clears these."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -22,6 +23,8 @@ class Case:
     """False where results of calls, inputs or outputs that run side by side are mixed."""
     in_time: bool = False
     """True for steps that are given items in the order of time: what they emit for others depends on it."""
+    mixed: bool = False
+    """True if the step mixes inputs, or records of several subtasks, in an order that is not defined."""
 
 
 def step(make: Callable[[Items, str], Items], **how: bool) -> Case:
@@ -39,23 +42,64 @@ def pair(make: Callable[[Items, Items, str], Items]) -> Case:
         ),
         ordered=False,
         in_time=True,
+        mixed=True,
     )
 
 
-class Marked(af.KeyedProcess[int, Item, tuple[str, Item]]):
-    """Count the items of a key, and emit the count by an event timer 5 ms after each item."""
+class Marked(af.KeyedProcess[int, Item, tuple[str, Item, int]]):
+    """Count the items of a key, and emit the count by event timers: after each item, and at once for some."""
 
-    counts = af.MapState("counts", key=int, of=int)
+    count = af.ValueState("count", of=int)
 
-    def process(self, value: Item, ctx: af.Context[int]) -> Iterable[tuple[str, Item]]:
-        counts = ctx.state(self.counts)
-        counts.put(value.at, counts.get(value.at, 0) + 1)
-        ctx.set_event_timer(value.at + 5)
-        return [("item", value)]
+    def process(self, value: Item, ctx: af.Context[int]) -> Iterable[tuple[str, Item, int]]:
+        ctx.state(self.count).set(ctx.state(self.count).get(0) + 1)
+        ctx.set_event_timer(value.at + (-30 if value.n % 7 == 0 else value.n % 11))
+        if value.n % 5 == 0:
+            ctx.delete_event_timer(value.at + 5)
+        return [("item", value, ctx.watermark)]
 
-    def on_timer(self, at: int, ctx: af.Context[int]) -> Iterable[tuple[str, Item]]:
-        count = sum(n for then, n in ctx.state(self.counts).items() if then <= at)
-        return [("timer", Item(ctx.key, count, at))]
+    def on_timer(self, at: int, ctx: af.Context[int]) -> Iterable[tuple[str, Item, int]]:
+        if at % 13 == 0:
+            ctx.set_event_timer(at + 2)
+        return [("timer", Item(ctx.key, ctx.state(self.count).get(0), at), ctx.watermark)]
+
+
+class Told(af.KeyedProcess[str, Any, tuple[Any, ...]]):
+    """Emit each record with the watermark that it meets, and by timers that are due soon, and at once."""
+
+    def process(self, value: Any, ctx: af.Context[str]) -> Iterable[tuple[Any, ...]]:
+        if ctx.timestamp is not None:
+            ctx.set_event_timer(ctx.timestamp + 3)
+            ctx.set_event_timer(ctx.timestamp - 7)
+        return [("record", value, ctx.timestamp, ctx.watermark)]
+
+    def on_timer(self, at: int, ctx: af.Context[str]) -> Iterable[tuple[Any, ...]]:
+        return [("timer", ctx.key, at)]
+
+
+class SoonAfter(af.triggers.Trigger[Item]):
+    """Fire 3 ms after each record: by event timers that are at no multiples of a period."""
+
+    def __repr__(self) -> str:
+        return "SoonAfter()"  # part of the names of tests
+
+    def on_element(
+        self,
+        value: Item,
+        timestamp: int,
+        window: af.TimeWindow,
+        ctx: af.triggers.TriggerContext,
+    ) -> af.triggers.TriggerResult:
+        ctx.set_event_timer(timestamp + 3)
+        return af.triggers.TriggerResult.CONTINUE
+
+    def on_event_time(
+        self, at: int, window: af.TimeWindow, ctx: af.triggers.TriggerContext
+    ) -> af.triggers.TriggerResult:
+        return af.triggers.TriggerResult.FIRE
+
+    def clear(self, window: af.TimeWindow, ctx: af.triggers.TriggerContext) -> None:
+        return None
 
 
 class Beside(af.BroadcastProcess[Any, Item, Item, tuple[str, Item]]):
@@ -97,7 +141,6 @@ def by_kind(
     }
 
 
-#: Records have even times, so none is exactly at the end of a session: see docs/guide/windows.md.
 WINDOWS: Final[Mapping[str, Any]] = {
     "tumbling": af.Tumbling(millis(30)),
     "staggered": af.Tumbling(millis(30), stagger=af.windows.WindowStagger.RANDOM),
@@ -137,6 +180,35 @@ def controlled_by_key(items: Items) -> af.Stream[Any]:
     return keyed(items).connect_broadcast(control).process(Beside(), name="step")
 
 
+async def remainder(item: Item) -> Item:
+    await asyncio.sleep(item.n % 3 / 1000)
+    return replace(item, n=item.n % 7, at=0, key=0)
+
+
+def cached(items: Items) -> af.Stream[Any]:
+    """Records share the results of calls with an equal key."""
+    cache = af.calls.Cache[Item, Item](3, key=lambda item: item.n % 7, ttl=millis(2))
+    return items.map_async(remainder, capacity=3, cache=cache, into=_beside, name="step")
+
+
+def retried(items: Items) -> af.Stream[Any]:
+    """Each second call fails at first."""
+    failed = set[int]()
+
+    async def at_second(item: Item) -> Item:
+        if item.n % 2 and item.n not in failed:
+            failed.add(item.n)
+            raise ConnectionError
+        return await remainder(item)
+
+    retry = af.Retry(attempts=3, delay=millis(1), jitter=0.0)
+    return items.map_async(at_second, capacity=3, retry=retry, into=_beside, name="step")
+
+
+def _beside(item: Item, result: Item) -> tuple[Item, Item]:
+    return item, result
+
+
 #: Pipelines by the public method that they are about; several methods have several.
 CASES: Final[Mapping[str, Sequence[Case]]] = {
     "Stream.map": [step(steps.mapped)],
@@ -169,10 +241,14 @@ CASES: Final[Mapping[str, Sequence[Case]]] = {
     "Stream.key_by": [step(keyed_steps.running)],
     "Stream.window_all": [step(keyed_steps.everything)],
     "Stream.union": [pair(pair_steps.union)],
-    "Stream.connect_broadcast": [Case(controlled, ordered=False)],
+    "Stream.connect_broadcast": [Case(controlled, ordered=False, mixed=True)],
     "Stream.rebalance": [step(steps.spread)],
-    "Stream.broadcast": [Case(lambda items: items.broadcast(2).map(str), ordered=False)],
-    "Stream.partition_by": [Case(lambda items: items.partition_by(lambda item, _: 0, 2).map(str))],
+    "Stream.broadcast": [
+        Case(lambda items: items.broadcast(2).map(str), ordered=False, mixed=True)
+    ],
+    "Stream.partition_by": [
+        Case(lambda items: items.partition_by(lambda item, _: 0, 2).map(str), mixed=True)
+    ],
     "Stream.pipe": [Case(lambda items: items.pipe(lambda some: some.map(str)))],
     "Stream.to": [Case(lambda items: items)],
     "Stream.map_async": [
@@ -181,6 +257,8 @@ CASES: Final[Mapping[str, Sequence[Case]]] = {
         step(steps.answered_at_last),
         step(steps.answered_or_not, ordered=False),
         step(steps.answered_instead),
+        Case(cached),
+        Case(retried),
     ],
     "Stream.filter_async": [step(steps.worthwhile)],
     "Stream.flat_map_async": [step(steps.copied)],
@@ -196,14 +274,12 @@ CASES: Final[Mapping[str, Sequence[Case]]] = {
     "KeyedStream.filter": [step(keyed_steps.transformed)],
     "KeyedStream.flat_map": [step(keyed_steps.transformed)],
     "KeyedStream.process": [
-        Case(
-            lambda items: keyed(items).process(Marked(), name="step"), ordered=False, in_time=True
-        ),
-        step(keyed_steps.later, ordered=False, in_time=True),
+        Case(lambda items: keyed(items).process(Marked(), name="step")),
+        step(keyed_steps.later, ordered=False),
     ],
     "KeyedStream.process_async": [
-        step(keyed_steps.handled, ordered=False, in_time=True),
-        step(keyed_steps.handled_in_order, ordered=False, in_time=True),
+        step(keyed_steps.handled, ordered=False),
+        step(keyed_steps.handled_in_order, ordered=False),
     ],
     "KeyedStream.reduce": [step(keyed_steps.reduced)],
     "KeyedStream.fold": [step(keyed_steps.running)],
@@ -217,7 +293,7 @@ CASES: Final[Mapping[str, Sequence[Case]]] = {
     "KeyedStream.deduplicate": [step(keyed_steps.once), step(keyed_steps.once_in_a_while)],
     "KeyedStream.top": [step(keyed_steps.best)],
     "KeyedStream.connect": [pair(pair_steps.both)],
-    "KeyedStream.connect_broadcast": [Case(controlled_by_key, ordered=False)],
+    "KeyedStream.connect_broadcast": [Case(controlled_by_key, ordered=False, mixed=True)],
     "JoinedStreams.inner": [pair(pair_steps.pairs), pair(pair_steps.sessions_joined)],
     "JoinedStreams.left": [pair(pair_steps.pairs_or_left)],
     "JoinedStreams.right": [pair(pair_steps.pairs_or_right)],
@@ -244,8 +320,8 @@ CASES: Final[Mapping[str, Sequence[Case]]] = {
     "WindowResults.late": [Case(late, ordered=False)],
     "ConnectedStreams.process": [pair(pair_steps.both)],
     "BroadcastConnectedStreams.process": [
-        Case(controlled, ordered=False),
-        Case(controlled_by_key, ordered=False),
+        Case(controlled, ordered=False, mixed=True),
+        Case(controlled_by_key, ordered=False, mixed=True),
     ],
 }
 

@@ -14,7 +14,7 @@ import pytest
 import aflow as af
 import aflow.api
 from aflow.testing import run_flow
-from tests.api.batch_cases import CASES, EXEMPT, WINDOWS, Case, windowed
+from tests.api.batch_cases import CASES, EXEMPT, WINDOWS, Case, SoonAfter, Told, windowed
 from tests.backfill.items import Item, at_of, millis
 
 SIZES: Final = (1, 7, 1_024)
@@ -42,27 +42,47 @@ EVICTORS: Final[dict[str, Any]] = {
 
 
 def items_of(case: Case) -> list[Item]:
-    """Items at even times; unless they are to be in the order of time, some of them out of order or late."""
+    """Items; unless they are to be in the order of time, some of them out of order or late.
+
+    There are several at some times, and some exactly at the end of a session.
+    """
     random = Random(7)
-    jumbled = 0 if case.in_time else 30
-    moments = [2 * at for at in range(60) if random.random() < 0.8]
-    moments.sort(key=lambda at: at + random.randint(0, jumbled) * 2)
+    jumbled = 0 if case.in_time else 60
+    moments = [at for at in range(120) for _ in range(2) if random.random() < 0.4]
+    moments.sort(key=lambda at: at + random.randint(0, jumbled))
     return [Item(random.randrange(3), random.randrange(1_000), at) for at in moments]
 
 
-def results_of(case: Case, *, batch: int, chaining: bool) -> list[Any]:
+def results_of(case: Case, *, batch: int, chaining: bool, told: bool = False) -> list[Any]:
+    """With ``told``, the results of timers downstream of each output of the step."""
     flow, sink = af.Flow("batches"), af.CollectSink[Any]()
     items = flow.source(items_of(case), name="items").event_time(
         at_of, max_delay=millis(0 if case.in_time else 20)
     )
-    case.build(items).to(sink, name="out")
+    results = case.build(items)
+    if told:
+        for number, output in enumerate(outputs_of(results)):
+            keyed_by_value = output.key_by(repr).process(Told(), name=f"told {number}")
+            keyed_by_value.to(sink, name=f"out {number}")
+        results.to(af.CollectSink[Any](), name="unread")
+    else:
+        results.to(sink, name="out")
     run_flow(flow, options=af.Options(batch_records=batch, chaining=chaining))
-    return sink.values if case.ordered else sorted(sink.values, key=repr)
+    return sink.values if case.ordered and not told else sorted(sink.values, key=repr)
 
 
-def check(case: Case) -> None:
+def outputs_of(results: af.Stream[Any]) -> list[af.Stream[Any]]:
+    """Return the inputs of the union in which a case has mixed them in no particular order."""
+    last = results.step_input.edge
+    if last.origin.what != "union":
+        return [results]
+    graph = results.step_input.graph
+    return [af.Stream[Any](graph, edge) for edge in last.origin.inputs]
+
+
+def check(case: Case, *, told: bool = False) -> None:
     found = {
-        (batch, chaining): results_of(case, batch=batch, chaining=chaining)
+        (batch, chaining): results_of(case, batch=batch, chaining=chaining, told=told)
         for batch in SIZES
         for chaining in (True, False)
     }
@@ -85,6 +105,19 @@ def test_the_results_of_a_step_are_the_same_for_all_batch_sizes(case: Case) -> N
     check(case)
 
 
+@pytest.mark.parametrize(
+    "case",
+    [
+        pytest.param(case, id=f"{name} {number}")
+        for name, cases in CASES.items()
+        for number, case in enumerate(cases)
+        if not case.mixed
+    ],
+)
+def test_timers_downstream_of_a_step_are_the_same_for_all_batch_sizes(case: Case) -> None:
+    check(case, told=True)
+
+
 def _triggered() -> Iterator[Any]:
     for name, trigger in TRIGGERS.items():
         for kind, windows in WINDOWS.items():
@@ -99,6 +132,15 @@ def test_the_firings_of_a_trigger_are_the_same_for_all_batch_sizes(
     windows: Any, trigger: Any
 ) -> None:
     check(Case(windowed(windows, trigger=trigger), ordered=False))
+    check(Case(windowed(windows, trigger=trigger), ordered=False), told=True)
+
+
+@pytest.mark.parametrize(
+    "windows", [af.Global(), af.Tumbling(millis(30)), af.Sliding(millis(60), millis(20))], ids=str
+)
+def test_event_timers_of_a_trigger_are_the_same_for_all_batch_sizes(windows: Any) -> None:
+    check(Case(windowed(windows, trigger=SoonAfter()), ordered=False))
+    check(Case(windowed(windows, trigger=SoonAfter()), ordered=False), told=True)
 
 
 @pytest.mark.parametrize("evictor", EVICTORS)

@@ -223,6 +223,7 @@ def timed(items: Items, name: str) -> Items:
         at_of,
         max_delay=millis(1000),
         idle_after=millis(5_000),
+        advance_when_idle=True,
         align=af.watermarks.Alignment("together", millis(100_000)),
         name=name,
     )

@@ -169,12 +169,14 @@ async def attempt(
     *,
     last: bool,
     fixed: int,
+    clock: Callable[[], VirtualClock] = VirtualClock,
 ) -> None:
     """One start: until the end, or until it is cancelled, stopped, or has crashed too often."""
     chosen = af.checkpoints.Unaligned() if case.uneven else barriers(random)
     # Records of a broadcast that are in flight cannot be shared out anew.
     parallelism = fixed if controlled in case.branches else random.randint(1, 4)
     chosen_options = uneven(random, folder) if case.uneven else options(random, folder)
+    chosen_options = replace(chosen_options, clock=clock())
     # Downstream of a channel there are no splits, and full steps delay some subtasks only.
     max_delay = DELAY if chosen_options.chaining else NEVER_LATE
     job = case.flow(sinks, crashing=True, max_delay=max_delay).start(

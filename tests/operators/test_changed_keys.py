@@ -28,7 +28,7 @@ def test_changes_since_the_last_capture_are_recorded() -> None:
 
 def test_recording_also_restarts_at_a_complete_capture() -> None:
     changed = ChangedKeys()
-    changed.begin([])
+    changed.begin()
     changed.add(["a"])
 
     assert changed.take(changes=False) is None
@@ -38,7 +38,7 @@ def test_recording_also_restarts_at_a_complete_capture() -> None:
 def test_recorded_changes_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(changed_keys, "_MOST", 10)
     changed = ChangedKeys()
-    changed.begin([])
+    changed.begin()
 
     changed.add(range(11))
 
@@ -60,7 +60,8 @@ def test_more_than_half_of_all_is_too_much_unless_it_is_little(
 
 def test_changes_of_equal_keys_of_several_types_cannot_be_identified() -> None:
     changed = ChangedKeys()
-    changed.begin([1, 2])
+    changed.observe([1, 2])
+    changed.begin()
 
     changed.add([True])
 

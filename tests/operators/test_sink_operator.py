@@ -55,6 +55,10 @@ class Desk:
         batches = self.sink.mark(checkpoint, done, overtaking=overtaking)
         return [batch.values for batch in batches]
 
+    def bypass(self, checkpoint: int) -> list[list[int]] | None:
+        batches = self.sink.bypass(checkpoint)
+        return None if batches is None else [batch.values for batch in batches]
+
     def done(self, result: Committable | None = None) -> None:
         """Finish the current request of the writer."""
         self.sink.close()
@@ -177,7 +181,9 @@ def test_a_writer_that_has_nothing_to_commit_leaves_nothing_pending(desk: Desk) 
 
 def test_batches_that_were_in_flight_are_written_first(desk: Desk) -> None:
     done: list[object] = []
-    desk.sink.continue_with([Batch([1]), Batch([2])], lambda: done.append(list(desk.writer.asked)))
+    desk.sink.continue_with(
+        [Batch([1]), Batch([2])], (), lambda: done.append(list(desk.writer.asked))
+    )
 
     desk.sink.process(Batch([3]))
     desk.all_done()
@@ -189,7 +195,7 @@ def test_batches_that_were_in_flight_are_written_first(desk: Desk) -> None:
 def test_with_nothing_in_flight_a_sink_has_caught_up_at_once(desk: Desk) -> None:
     done: list[bool] = []
 
-    desk.sink.continue_with([], lambda: done.append(True))
+    desk.sink.continue_with([], (), lambda: done.append(True))
 
     assert done == [True]
 
@@ -224,3 +230,108 @@ def test_a_mark_at_the_head_overtakes_nothing(desk: Desk) -> None:
     desk.sink.process(Batch([1]))
 
     assert desk.sink.overtake(5) == []
+
+
+@pytest.fixture
+def keeping(desk: Desk) -> Desk:
+    """A sink that keeps the batches since the last preparation."""
+    desk.sink.keep_unprepared()
+    return desk
+
+
+def test_a_checkpoint_that_bypasses_a_writer_stores_all_batches_since_the_last_preparation(
+    keeping: Desk,
+) -> None:
+    keeping.mark(4)
+    keeping.done("four")
+    for value in (1, 2, 3):
+        keeping.sink.process(Batch([value]))
+    keeping.done()  # of 1
+
+    overtaken = keeping.mark(5, overtaking=True)
+    bypassed = keeping.bypass(5)
+    keeping.all_done()
+
+    assert (bypassed, overtaken) == ([[1], [2]], [[3]])
+    assert keeping.pending[5] == ((4, "four"),)
+    assert keeping.writer.asked == ["prepare 4", [1], [2], [3]]
+
+
+def test_a_bypassed_checkpoint_is_in_no_way_part_of_the_next_one(keeping: Desk) -> None:
+    keeping.sink.process(Batch([1]))
+    keeping.mark(5, overtaking=True)
+    keeping.bypass(5)
+    keeping.done()
+
+    keeping.mark(6)
+    keeping.done("six")
+    keeping.sink.process(Batch([2]))
+    keeping.mark(7, overtaking=True)
+
+    assert keeping.pending == {5: (), 6: ((6, "six"),)}
+    assert keeping.bypass(7) == [[2]]
+
+
+def test_a_bypassed_checkpoint_names_the_newest_committable_also_if_it_was_committed(
+    keeping: Desk,
+) -> None:
+    keeping.mark(4)
+    keeping.done("four")
+    keeping.sink.commit_up_to(4)
+    keeping.all_done()
+
+    keeping.sink.process(Batch([1]))
+    keeping.mark(5, overtaking=True)
+    keeping.bypass(5)
+
+    assert keeping.pending[5] == ((4, "four"),)
+
+
+def test_before_the_first_preparation_these_are_those_of_the_restored_checkpoint(
+    keeping: Desk,
+) -> None:
+    keeping.sink.continue_with([Batch([1])], [(3, "three")], lambda: None)
+
+    keeping.mark(5, overtaking=True)
+    bypassed = keeping.bypass(5)
+
+    assert bypassed == [[1]]
+    assert keeping.pending[5] == [(3, "three")]
+
+
+def test_a_preparation_that_is_under_way_is_not_bypassed(keeping: Desk) -> None:
+    keeping.mark(5)
+    keeping.mark(6, overtaking=True)
+
+    assert keeping.bypass(5) is None
+    assert keeping.bypass(6) is None
+
+
+def test_an_earlier_mark_is_not_bypassed(keeping: Desk) -> None:
+    keeping.sink.process(Batch([1]))
+    keeping.mark(5)
+    keeping.mark(6, overtaking=True)
+
+    assert keeping.bypass(6) is None
+
+
+def test_a_commit_that_is_under_way_is_bypassed(keeping: Desk) -> None:
+    keeping.mark(5)
+    keeping.done("five")
+    keeping.sink.commit_up_to(5)
+    keeping.sink.process(Batch([1]))
+
+    overtaken = keeping.mark(6, overtaking=True)
+
+    assert (keeping.bypass(6), overtaken) == ([], [[1]])
+    assert keeping.pending[6] == ((5, "five"),)
+
+
+def test_a_checkpoint_waits_for_a_writer_that_has_written_very_many_records(keeping: Desk) -> None:
+    keeping.sink.process(Batch(list(range(65_536))))
+    keeping.done()
+    keeping.sink.process(Batch([1]))
+
+    keeping.mark(5, overtaking=True)
+
+    assert keeping.bypass(5) is None

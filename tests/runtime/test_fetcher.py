@@ -45,7 +45,9 @@ class _Endless(Reader[int]):
         return self._chunk
 
 
-async def fetching(source: Source[int], group: asyncio.TaskGroup, batch: int = 10) -> Fetcher:
+async def fetching(
+    source: Source[int], group: asyncio.TaskGroup, size: BatchSize | None = None
+) -> Fetcher:
     splits = SplitQueue("numbers", source, 1)
     await splits.fill()
     loop = asyncio.get_running_loop()
@@ -54,7 +56,7 @@ async def fetching(source: Source[int], group: asyncio.TaskGroup, batch: int = 1
         source,
         splits,
         subtask=0,
-        size=BatchSize(batch, 1.0),
+        size=size or BatchSize(10, 1.0),
         loop_budget=LoopBudget(loop, SystemClock(), 1.0),
         on_fetched=lambda: None,
     )
@@ -101,6 +103,21 @@ async def test_reading_ahead_is_bounded_for_all_splits_together(
     # Four batches of ten: a reader that is woken checks that there is still room.
     assert first == 40
     assert most <= 42
+
+
+@virtual_time
+async def test_reading_ahead_is_bounded_in_records_with_large_batches() -> None:
+    source = Endless(large=Chunk(list(range(1_024)), 1_024))
+    size = BatchSize(4_096, 1.0)
+    while size.limit < 4_096:
+        size.took(size.limit, 0.0)
+
+    async with asyncio.TaskGroup() as group:
+        fetcher = await fetching(source, group, size)
+        queued = fetcher.queued_records
+        fetcher.stop()
+
+    assert queued == 4_096
 
 
 @virtual_time

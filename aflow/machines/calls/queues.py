@@ -142,10 +142,12 @@ class OrderedCalls:
         # Hot path.
         call.done = True
         waiting = self._waiting
-        if waiting[0] is call:
+        # A call of a snapshot that has a result is gone if the one before it was settled.
+        if waiting and waiting[0] is call:
             waiting.popleft()
             self._run.append(call)
-            if waiting and waiting[0].done:
+            # The next one may have a result of a plain scheduler, which sets no `done`.
+            if waiting and ((one := waiting[0]).done or one.result is not NO_RESULT):
                 self._advance()
 
     def settle_all(self, calls: Sequence[Call]) -> None:

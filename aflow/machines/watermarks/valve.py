@@ -109,6 +109,17 @@ class WatermarkValve:
             return []
         return self._stop_counting(channel, ChannelState.ENDED)
 
+    def bound(self, channel: int) -> Timestamp | None:
+        """Return the watermark up to which those of ``channel`` advance the output now; None if they are ignored.
+
+        That of the other channels that count, or the end of time without any.
+        """
+        if self._channels[channel] is not ChannelState.ACTIVE:
+            return None
+        counted = self._counted
+        others = min((at for index, at in enumerate(counted) if index != channel), default=_ABSENT)
+        return min(others, MAX_TIMESTAMP)
+
     def watermark_of(self, channel: int) -> Timestamp:
         """Return the newest watermark of ``channel`` that was not ignored."""
         return self._watermarks[channel]

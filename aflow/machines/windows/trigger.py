@@ -119,8 +119,8 @@ class Trigger(ABC, Generic[T_contra]):
     def periods(self) -> tuple[int, ...]:
         """Return periods (ms): a watermark is emitted at each multiple of each period, whatever the batches.
 
-        Without periods a watermark is only emitted after a batch. A trigger that fires at multiples of a period would
-        then find more records in a window if batches are larger.
+        The built-in triggers use this. A trigger of your own needs no periods: it gets the watermark that each record
+        meets before the record.
         """
         return ()
 

@@ -13,9 +13,9 @@ entry of the heap without a group is dead; when more entries are dead than alive
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from heapq import heapify, heappop, heappush
-from itertools import count
+from itertools import count, islice
 from typing import Final, Generic, NamedTuple, TypeVar
 
 from aflow.machines.timer_queue import Changes, changes_of, toggle
@@ -23,6 +23,9 @@ from aflow.model.time import Timestamp
 from aflow.model.windows import TimeWindow
 
 K = TypeVar("K", bound=Hashable)
+
+#: Keys of a group that are taken at once.
+_PART: Final = 256
 
 #: Dead entries for which the heap is not rebuilt.
 _FEW: Final = 64
@@ -33,7 +36,7 @@ class DueWindow(NamedTuple):
 
     time: Timestamp
     window: TimeWindow
-    keys: list[Hashable] | None
+    keys: Sequence[Hashable] | None
 
 
 class WindowTimers(Generic[K]):
@@ -113,9 +116,10 @@ class WindowTimers(Generic[K]):
         return True
 
     def due(self, now: Timestamp) -> Iterator[DueWindow]:
-        """Take the groups with a time at or before ``now``, one by one.
+        """Take the groups with a time at or before ``now``, one by one, and large ones in parts.
 
-        Timers that are set or deleted meanwhile count, in groups that were not taken yet.
+        Timers that are set or deleted meanwhile count, in groups that were not taken yet. The parts of a large group
+        are followed by some without keys, in which its memory is freed.
         """
         heap, groups = self._heap, self._groups
         while heap and heap[0][0] <= now:
@@ -123,9 +127,19 @@ class WindowTimers(Generic[K]):
             if (time, window) not in groups:
                 continue
             keys = groups.pop((time, window))
-            self._count -= 1 if keys is None else len(keys)
-            self._note_removed(time, window, keys or ())
-            yield DueWindow(time, window, None if keys is None else list(keys))
+            if keys is None:
+                self._count -= 1
+                yield DueWindow(time, window, None)
+                continue
+            self._count -= len(keys)
+            left = iter(keys)
+            while some := list(islice(left, _PART)):
+                self._note_removed(time, window, some)
+                yield DueWindow(time, window, some)
+            while len(keys) > _PART:
+                for _ in range(_PART):
+                    keys.popitem()
+                yield DueWindow(time, window, [])
 
     def copied(self) -> list[tuple[Timestamp, K, TimeWindow]]:
         """Return all timers of single keys for a snapshot; setting them in this order restores them."""

@@ -10,6 +10,7 @@ once whether it can read them.
 
 from aflow.model.codecs.base import Codec as Codec
 from aflow.model.codecs.base import CodecError as CodecError
+from aflow.model.codecs.base import decode_all as decode_all
 from aflow.model.codecs.pickled import PICKLE as PICKLE
 from aflow.model.codecs.pickled import Pickled as Pickled
 from aflow.model.codecs.plain import PLAIN as PLAIN
@@ -17,4 +18,14 @@ from aflow.model.codecs.records import RECORDS as RECORDS
 from aflow.model.codecs.schema import Schema as Schema
 from aflow.model.codecs.typed import codec_for as codec_for
 
-__all__ = ["PICKLE", "PLAIN", "RECORDS", "Codec", "CodecError", "Pickled", "Schema", "codec_for"]
+__all__ = [
+    "PICKLE",
+    "PLAIN",
+    "RECORDS",
+    "Codec",
+    "CodecError",
+    "Pickled",
+    "Schema",
+    "codec_for",
+    "decode_all",
+]

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Protocol, TypeVar
+from collections.abc import Callable, Iterable
+from typing import Protocol, TypeVar, cast
 
 from aflow.errors import AflowError
 
@@ -28,3 +29,19 @@ class Codec(Protocol[T]):
     def decode(self, data: bytes, /) -> T:
         """Return the value that ``data`` was made from. Raises ``CodecError``."""
         ...
+
+
+def decode_all(codec: Codec[T], stored: Iterable[bytes]) -> list[T]:
+    """Return ``decode`` of each. Raises ``CodecError`` as ``decode`` does.
+
+    A codec may have an attribute ``decode_unguarded``: as ``decode``, but with other errors. It saves a Python call for
+    each value, which is most of the time of a restore.
+    """
+    stored = list(stored)
+    unguarded = getattr(codec, "decode_unguarded", None)
+    if unguarded is not None:
+        try:
+            return list(map(cast("Callable[[bytes], T]", unguarded), stored))
+        except Exception:
+            pass
+    return list(map(codec.decode, stored))

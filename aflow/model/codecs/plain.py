@@ -61,6 +61,10 @@ class _Plain:
         except (ValueError, RecursionError) as exc:
             raise unstorable(value, exc) from exc
 
+    @property
+    def decode_unguarded(self) -> Callable[[bytes], object]:
+        return _decode
+
     def decode(self, data: bytes) -> object:
         try:
             return _decode(data)
@@ -232,7 +236,6 @@ _LEAVES: Final[dict[type, Callable[[Any], object]]] = {
 
 _UNPACK: Final[dict[int, Callable[[memoryview], object]]] = {
     _INT: _int_from,
-    TUPLE: lambda data: tuple(_unpack_items(data)),
     SET: lambda data: set(_unpack_items(data)),
     FROZENSET: lambda data: frozenset(_unpack_items(data)),
     DICT: _unpack_dict,
@@ -246,12 +249,15 @@ _UNPACK: Final[dict[int, Callable[[memoryview], object]]] = {
 
 def unpack(code: int, data: memoryview) -> object:
     """Return the value of an extension."""
+    if code == TUPLE:  # Hot path: accumulators are often tuples
+        return _decode_tuple(data)
     if (restore := _UNPACK.get(code)) is None:
         raise ValueError(f"extension {code} is unknown; were they written by a newer aflow?")
     return restore(data)
 
 
 _decode: Final = msgspec.msgpack.Decoder(ext_hook=unpack).decode
+_decode_tuple: Final = msgspec.msgpack.Decoder(tuple, ext_hook=unpack).decode
 
 
 def unstorable(value: object, cause: Exception) -> CodecError:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Final, Generic, TypeVar, cast, get_args, get_origin
 
 import msgspec
@@ -86,6 +86,10 @@ class _Typed(Generic[T]):
             return self._encode(value)
         except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as exc:
             raise CodecError(f"{shown(value)} cannot be stored as of={self._name}: {exc}") from exc
+
+    @property
+    def decode_unguarded(self) -> Callable[[bytes], T]:
+        return self._decoder.decode
 
     def decode(self, data: bytes) -> T:
         try:

@@ -12,7 +12,7 @@ all new ones. Each result is emitted once. The external effects of a call that w
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
 
@@ -237,12 +237,17 @@ class AsyncOperator(Operator):
             return  # after a restore the inputs repeat watermarks that were restored
         self._received = timestamp
         self._set_time()
-        if self._handlers is not None and self._handlers.on_watermark(timestamp, self.watermark):
-            self._act()
+        if self._handlers is not None:
+            self.pieces.run(self._fire_handlers(self._handlers, timestamp))
         elif self.busy:
             self._put_fence(Watermark(timestamp))
         else:
             super().on_watermark(timestamp)
+
+    def _fire_handlers(self, handlers: KeyedHandlers, timestamp: Timestamp) -> Iterator[int]:
+        if not (yield from handlers.on_watermark(timestamp, self.watermark)):
+            super().on_watermark(timestamp)
+        self._act()
 
     def on_idle(self) -> None:
         self._idle = True
@@ -286,7 +291,12 @@ class AsyncOperator(Operator):
         self._set_time()
         self.scheduler.on_time()
         if self._handlers is not None:
-            self._handlers.on_time(now)
+            self.pieces.run(self._fire_on_time(self._handlers, now))
+        else:
+            self._act()
+
+    def _fire_on_time(self, handlers: KeyedHandlers, now: Timestamp) -> Iterator[int]:
+        yield from handlers.on_time(now)
         self._act()
 
     def resume(self) -> None:
@@ -319,11 +329,9 @@ class AsyncOperator(Operator):
     def plain_call(self) -> Callable[[Any], Awaitable[Any]]:
         """The function of a record's value that a slot awaits in a plain step."""
         settings = self.settings
-        return (
-            partial(_with_resource, settings.call, self.context.resource)
-            if settings.uses_resource
-            else settings.call
-        )
+        if settings.uses_resource:
+            return partial(_with_resource, settings.call, self.context.resource)
+        return settings.call
 
     def returned(self, call: Call, result: Any) -> None:
         """The call returned ``result``. It counts unless the time of the record is over."""
@@ -468,10 +476,10 @@ class AsyncOperator(Operator):
         results = self._results.capture(subtask, calls)
         return CapturedCalls(self._stored, subtask, calls, fences, results)
 
-    def restore(self, snapshot: OperatorSnapshot) -> None:
+    def restore_in_pieces(self, snapshot: OperatorSnapshot) -> Iterator[None]:
         """Call for the restored records without results before all others. Their watermarks follow them again."""
         if self._handlers is not None:
-            self._received = self._handlers.restore(snapshot, self._received)
+            self._received = yield from self._handlers.restore_in_pieces(snapshot, self._received)
             self._act()
             return
         results = self._results.restored(snapshot)
@@ -483,6 +491,7 @@ class AsyncOperator(Operator):
                 self._set_time()
                 self._set_cache_keys(call for call in one if not call.has_outcome)
                 self.scheduler.restore(one)
+            yield
         self._act()
 
 

@@ -18,13 +18,14 @@ from heapq import heappop, heappush
 from typing import Any, Final
 
 from aflow.errors import FlowDefinitionError
-from aflow.model.batch import BATCH_RECORDS, Batch
+from aflow.model.batch import Batch
 from aflow.model.time import Timestamp
 from aflow.operators.base import RAISED, StateSize
 from aflow.operators.changed_keys import too_many
 from aflow.operators.joins.columns import Columns
 from aflow.operators.joins.join import LATE_LEFT, LATE_RIGHT, Join, JoinFunction, JoinOperator
 from aflow.operators.joins.versions import Versions
+from aflow.operators.pieces import drained_slices
 from aflow.state.keyed_entries import Keyed, KeyedRows
 
 #: Keyed state: the buffered left records, and the versions that matter.
@@ -98,9 +99,7 @@ class AsOfJoinOperator(JoinOperator):
             return  # after a restore the inputs repeat watermarks
         self.watermark = timestamp
         self._ahead = self._ahead.after(timestamp)
-        self._emit_joined(timestamp)
-        self._versions.advance(timestamp, self._changed)
-        self.output.watermark(timestamp)
+        self.pieces.run(self._join_until(timestamp))
 
     def size(self) -> StateSize:
         return StateSize(
@@ -108,12 +107,16 @@ class AsOfJoinOperator(JoinOperator):
             event_timers=self._pending.timestamps() + len(self._versions.expiry),
         )
 
-    def _emit_joined(self, watermark: Timestamp) -> None:
-        """Emit the left records up to ``watermark``, each with the version valid at its time."""
+    def _join_until(self, watermark: Timestamp) -> Iterator[int]:
+        """Emit the left records up to ``watermark``, each with the version valid at its time, and the watermark.
+
+        In pieces.
+        """
         # Hot path: once for each left record.
         into, version_at, keeps_left = self._pair_function(), self._versions.at, self._keeps_left
         values: list[Any] = []
         stamps: list[Timestamp] = []
+        joined, limit = 0, self.pieces.limit  # of this piece
         for at, keys, lefts in self._pending.due(watermark):
             self._changed.add(keys)
             for key, left in zip(keys, lefts, strict=True):
@@ -125,10 +128,15 @@ class AsOfJoinOperator(JoinOperator):
                         self._emit_pairs(values, stamps)  # those before the failed one
                         raise self._failed(exc, key, at, left, right) from exc
                     stamps.append(at)
-            if len(values) >= BATCH_RECORDS:
-                self._emit_pairs(values, stamps)
-                values, stamps = [], []
+                joined += 1
+                if joined >= limit:
+                    self._emit_pairs(values, stamps)
+                    yield joined
+                    values, stamps = [], []
+                    joined, limit = 0, self.pieces.limit
         self._emit_pairs(values, stamps)
+        yield from self._versions.advance(watermark, self._changed)
+        self.output.watermark(watermark)
 
     def _rows(self, keys: set[Hashable] | None) -> KeyedRows:
         pending, versions = self._pending.by_key(keys), list(self._versions.by_key(keys))
@@ -144,15 +152,16 @@ class AsOfJoinOperator(JoinOperator):
         }
         return KeyedRows(rows, keys)
 
-    def _restore_rows(self, keyed: Keyed) -> list[Hashable]:
+    def _restore_rows(self, keyed: Keyed) -> Iterator[None]:
         self._versions.watermark = self.watermark
         for key, times, values, _ in self._decoded(keyed, _PENDING, self._left_codec, "left"):
             for at, value in zip(times, values, strict=True):
                 self._pending.add(at, key, value)
+            yield
         for key, times, values, _ in self._decoded(keyed, _VERSIONS, self._right_codec, "right"):
             for at, value in zip(times, values, strict=True):
                 self._versions.put(key, at, value)
-        return [*self._pending.by_key(), *(key for key, _ in self._versions.by_key())]
+            yield
 
 
 class PendingRecords:
@@ -179,11 +188,14 @@ class PendingRecords:
             values.append(value)
 
     def due(self, watermark: Timestamp) -> Iterator[tuple[Timestamp, list[Hashable], list[Any]]]:
-        """Take the records up to ``watermark``, by timestamp."""
+        """Take the records up to ``watermark``, by timestamp; many of one timestamp in parts."""
         heap = self._heap
         while heap and heap[0] <= watermark:
             at = heappop(heap)
-            yield at, *self._records.pop(at)
+            keys, values = self._records.pop(at)
+            parts = zip(drained_slices(keys), drained_slices(values), strict=True)
+            for some_keys, some_values in parts:
+                yield at, some_keys, some_values
 
     def by_key(self, among: set[Hashable] | None = None) -> dict[Hashable, Columns]:
         """Return the records of some keys, or of all, for a snapshot.

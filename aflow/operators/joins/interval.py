@@ -30,7 +30,8 @@ emitted, and that watermark is not delayed.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Generator, Hashable, Iterator, Sequence
+from itertools import islice, repeat
 from typing import Any, Final, NamedTuple
 
 from aflow.errors import FlowDefinitionError, RestoreError
@@ -49,6 +50,7 @@ from aflow.operators.joins.join import (
     JoinOperator,
     KeyRecords,
 )
+from aflow.operators.pieces import drained_slices, in_order, slices
 from aflow.state.keyed_entries import Keyed, KeyedRows
 
 #: Checks for expired keys per length of the interval: an expired key is dropped at most an eighth too late.
@@ -119,19 +121,36 @@ class IntervalSide:
             self._matched[key][start:stop] = [True] * (stop - start)
         return times[start:stop], values[start:stop]
 
-    def expire(self, watermark: Timestamp, changed: ChangedKeys) -> list[Unpaired]:
-        """Drop expired records; with ``outer``, return those without a partner.
+    def is_due(self, watermark: Timestamp) -> bool:
+        """Return True if ``expire`` has something to do."""
+        return watermark == MAX_TIMESTAMP or self.expiry.is_due(watermark)
+
+    def expire(
+        self, watermark: Timestamp, changed: ChangedKeys
+    ) -> Generator[int, None, list[Unpaired]]:
+        """Drop expired records, in pieces; with ``outer``, return those without a partner.
 
         The keys are added to ``changed``.
         """
         expired = self.expired_until(watermark)
         unpaired: list[Unpaired] = []
-        due = list(self.held if watermark == MAX_TIMESTAMP else self.expiry.due(watermark))
-        changed.add(due)
-        for key in due:
-            if key in self.held:
-                self._expire_key(key, expired, unpaired)
         if watermark == MAX_TIMESTAMP:
+            held: list[Hashable] = []
+            for keys in slices(self.held):
+                held += keys
+                yield 0
+            due = drained_slices(held)
+        else:
+            due = slices(self.expiry.due(watermark))
+        for keys in due:
+            changed.add(keys)
+            for key in keys:
+                if key in self.held:
+                    self._expire_key(key, expired, unpaired)
+            yield 0
+        if watermark == MAX_TIMESTAMP:
+            for _ in slices(self.expiry.due(watermark)):
+                yield 0
             self.expiry.clear()
         return unpaired
 
@@ -241,7 +260,24 @@ class IntervalJoinOperator(JoinOperator):
             return  # after a restore the inputs repeat watermarks
         self.watermark = timestamp
         self._ahead = self._ahead.after(timestamp)
-        self._emit_unpaired(timestamp)
+        if self._left.is_due(timestamp) or self._right.is_due(timestamp):
+            self.pieces.run(self._expire(timestamp))
+        else:
+            self._emit_watermark(timestamp)
+
+    def _expire(self, watermark: Timestamp) -> Iterator[int]:
+        """Drop expired records, emit those without a partner in time order, and the watermark, in pieces."""
+        unpaired: list[tuple[Unpaired, IntervalSide]] = []
+        for side in (self._left, self._right):
+            expired = yield from side.expire(watermark, self._changed)
+            for some in drained_slices(expired):
+                unpaired += zip(some, repeat(side))
+                yield 0
+        if unpaired:
+            yield from self._emit_unpaired((yield from in_order(unpaired, _time)))
+        self._emit_watermark(watermark)
+
+    def _emit_watermark(self, timestamp: Timestamp) -> None:
         if timestamp != MAX_TIMESTAMP:
             timestamp -= self.delay
         if timestamp > MIN_TIMESTAMP:
@@ -340,22 +376,16 @@ class IntervalJoinOperator(JoinOperator):
             self._emit_pairs(values, stamps)
         self.emit_side(LATE_LEFT if mine is self._left else LATE_RIGHT, batch, late)
 
-    def _emit_unpaired(self, watermark: Timestamp) -> None:
-        """Emit the records that can have no partner, in time order."""
-        unpaired = [
-            (one, side)
-            for side in (self._left, self._right)
-            for one in side.expire(watermark, self._changed)
-        ]
-        if not unpaired:
-            return
-        unpaired.sort(key=lambda each: each[0].at)
-        values: list[Any] = []
-        try:
-            for one, side in unpaired:
-                values.append(self._pair_of(side, one.key, one.at, one.value, None))
-        finally:
-            self._emit_pairs(values, [one.at for one, _ in unpaired[: len(values)]])
+    def _emit_unpaired(self, unpaired: Iterator[tuple[Unpaired, IntervalSide]]) -> Iterator[int]:
+        """Emit records that can have no partner, in pieces; those before a failed one are emitted before the error."""
+        while some := list(islice(unpaired, self.pieces.limit)):
+            values: list[Any] = []
+            try:
+                for one, side in some:
+                    values.append(self._pair_of(side, one.key, one.at, one.value, None))
+            finally:
+                self._emit_pairs(values, [one.at for one, _ in some[: len(values)]])
+            yield len(some)
 
     def _pair_of(
         self, mine: IntervalSide, key: Hashable, at: Timestamp, value: object, partner: object
@@ -392,7 +422,7 @@ class IntervalJoinOperator(JoinOperator):
                 matched = [side.matched(key)[start:]] if side.outer else []
                 yield key, times[start:], values[start:], *matched
 
-    def _restore_rows(self, keyed: Keyed) -> list[Hashable]:
+    def _restore_rows(self, keyed: Keyed) -> Iterator[None]:
         for name, side, codec, what in self._inputs():
             expired = side.expired_until(self.watermark)
             for key, times, values, more in self._decoded(keyed, name, codec, what):
@@ -406,4 +436,8 @@ class IntervalJoinOperator(JoinOperator):
                 for at, value, paired in zip(times, values, matched, strict=True):
                     if at > expired:  # the row of a key without changes may have expired records
                         side.add(key, at, value, matched=paired, expired=expired)
-        return [*self._left.held, *self._right.held]
+                yield
+
+
+def _time(unpaired: tuple[Unpaired, IntervalSide]) -> Timestamp:
+    return unpaired[0].at

@@ -196,18 +196,19 @@ class JoinOperator(TwoInputOperator):
         known = self._ahead.stored(self.watermark, self.context.key_groups)
         return CapturedRows(self._key_codec, rows, operator=known)
 
-    def restore(self, snapshot: OperatorSnapshot) -> None:
+    def restore_in_pieces(self, snapshot: OperatorSnapshot) -> Iterator[None]:
         """Restore the records, and continue at the smallest watermark of the former subtasks."""
         self.watermark, self._ahead = restored_watermarks(snapshot, self.watermark, self.context)
-        self._changed.begin(self._restore_rows(snapshot.keyed))
+        yield from self._restore_rows(snapshot.keyed)
+        self._changed.begin()
 
     @abstractmethod
     def _rows(self, keys: set[Hashable] | None) -> KeyedRows:
         """Return the records of ``keys``, or of all keys, if there are as many changes too."""
 
     @abstractmethod
-    def _restore_rows(self, keyed: Keyed) -> list[Hashable]:
-        """Restore the records of the keys of this subtask, and return the keys."""
+    def _restore_rows(self, keyed: Keyed) -> Iterator[None]:
+        """Restore the records of the keys of this subtask, in pieces."""
 
     def _encoded(self, records: Iterable[KeyRecords], codec: Codec[Any], side: str) -> list[KeyRow]:
         rows: list[KeyRow] = []
@@ -224,10 +225,12 @@ class JoinOperator(TwoInputOperator):
         self, keyed: Keyed, name: str, codec: Codec[Any], side: str
     ) -> Iterator[tuple[Hashable, list[Timestamp], list[Any], list[Any]]]:
         """Yield key, timestamps, values, and the plain values that were stored with them. Raises ``RestoreError``."""
-        for key, data in self._key_codec.read(keyed, name):
-            try:
-                yield key, *decoded(data, codec)
-            except CodecError as exc:
-                raise RestoreError(
-                    f"step {self.name!r} cannot read the stored {side} records of key {shown(key)}: {exc}"
-                ) from exc
+        for keys, stored in self._key_codec.read_in_pieces(keyed, name):
+            self._changed.observe(keys)
+            for key, data in zip(keys, stored, strict=True):
+                try:
+                    yield key, *decoded(data, codec)
+                except CodecError as exc:
+                    raise RestoreError(
+                        f"step {self.name!r} cannot read the stored {side} records of key {shown(key)}: {exc}"
+                    ) from exc

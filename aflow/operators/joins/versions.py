@@ -21,6 +21,7 @@ from aflow.machines.expiry import Expiry
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Timestamp
 from aflow.operators.changed_keys import ChangedKeys
 from aflow.operators.joins.columns import Columns
+from aflow.operators.pieces import slices
 
 #: Time (ms) between two checks for versions that do not matter, without a tolerance.
 _CHECK_EVERY: Final = 1000
@@ -82,21 +83,23 @@ class Versions:
             return False, None
         return True, values[index]
 
-    def advance(self, watermark: Timestamp, changed: ChangedKeys) -> None:
-        """Drop the versions that do not matter for times after ``watermark``, and add their keys to ``changed``."""
+    def advance(self, watermark: Timestamp, changed: ChangedKeys) -> Iterator[int]:
+        """Drop the versions that do not matter for times after ``watermark``, in pieces, and add their keys to
+        ``changed``.
+        """
         self.watermark = watermark
         if watermark == MAX_TIMESTAMP:
-            changed.add(self._held)
-            self._held.clear()
+            yield from changed.discarded(self._held)
+        for due in slices(self.expiry.due(watermark)):
+            changed.add(due)
+            for key in due:
+                self._registered.discard(key)
+                if key in self._held:
+                    self._expire_key(key)
+            yield 0
+        if watermark == MAX_TIMESTAMP:
             self.expiry.clear()
             self._registered.clear()
-            return
-        due = list(self.expiry.due(watermark))
-        changed.add(due)
-        for key in due:
-            self._registered.discard(key)
-            if key in self._held:
-                self._expire_key(key)
 
     def _expire_key(self, key: Hashable) -> None:
         times, values = self._held[key]

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, Final, TypeAlias, cast
 
 from aflow.errors import CheckpointError, OperatorError, RestoreError, described, shown
 from aflow.model.batch import Batch
-from aflow.model.codecs import PLAIN, CodecError
+from aflow.model.codecs import PLAIN, CodecError, decode_all
 from aflow.model.keys import check_key
 from aflow.model.time import Timestamp
 from aflow.model.windows import TimeWindow, Windowed
@@ -118,13 +118,19 @@ class IncrementalWindows(Operator):
         finally:
             self.emit_all(values, [value.window.max_timestamp for value in values])
 
-    def _emit_window(self, window: TimeWindow, contents: Mapping[Hashable, Any]) -> None:
-        """Emit the first result of a window for each key of ``contents``."""
+    def _emit_window(self, window: TimeWindow, pairs: Iterator[tuple[Hashable, Any]]) -> int:
+        """Emit the first result of a window for the next keys and accumulators, and return their number.
+
+        It is 0 if there are no more of them.
+        """
+        some = islice(pairs, self.pieces.limit)
         if self._accumulation.result is None:
-            values = [Windowed(key, window, held) for key, held in contents.items()]
+            values = [Windowed(key, window, held) for key, held in some]
             self.emit_all(values, [window.max_timestamp] * len(values))
-        else:
-            self._emit_firings((window, key, held, 1) for key, held in contents.items())
+            return len(values)
+        firings = [(window, key, held, 1) for key, held in some]
+        self._emit_firings(firings)
+        return len(firings)
 
     def _failed(self, cause: BaseException, key: Hashable, window: TimeWindow) -> OperatorError:
         """Describe ``cause``, raised by a user function for the accumulator of ``key`` in ``window``."""
@@ -157,7 +163,7 @@ class IncrementalWindows(Operator):
         more = chain.from_iterable(self._more_rows(keys).values())
         return [*(row[0] for row in rows), *(key for key, _ in more)]
 
-    def restore(self, snapshot: OperatorSnapshot) -> None:
+    def restore_in_pieces(self, snapshot: OperatorSnapshot) -> Iterator[None]:
         """Restore the rows, and continue at the smallest watermark of the former subtasks.
 
         Raises ``RestoreError`` for the contents of other windows.
@@ -173,12 +179,34 @@ class IncrementalWindows(Operator):
         except CodecError as exc:
             raise self._unreadable(exc) from exc
         self.watermark, self._ahead = restored
-        self._restore_rows(snapshot.keyed)
-        self._changed.begin(self._keys_in(self._rows(None), None))
+        yield from self._restore_rows(snapshot.keyed)
+        self._changed.begin()
 
     @abstractmethod
-    def _restore_rows(self, keyed: Keyed) -> None:
-        """Restore the stored rows of the keys of this subtask."""
+    def _restore_rows(self, keyed: Keyed) -> Iterator[None]:
+        """Restore the stored rows of the keys of this subtask, in pieces."""
+
+    def _stored(self, keyed: Keyed, name: str) -> Iterator[tuple[list[Hashable], list[object]]]:
+        """Yield the keys of this subtask and the plain values of the rows of ``name``, in pieces."""
+        for keys, stored in self._key_codec.read_in_pieces(keyed, name):
+            self._changed.observe(keys)
+            try:
+                yield keys, decode_all(PLAIN, stored)
+            except CodecError as exc:
+                raise self._unreadable(exc) from exc
+
+    def _stored_rows(self, keyed: Keyed) -> Iterator[Iterator[tuple[Hashable, Any, list[int]]]]:
+        """Yield the key, the accumulator and the numbers of each row of this subtask, in pieces."""
+        for keys, stored in self._stored(keyed, self._state_name):
+            held: list[Any] = []
+            numbers: list[list[int]] = []
+            for one, *more in cast("list[list[Any]]", stored):
+                held.append(one)
+                numbers.append(more)
+            try:
+                yield zip(keys, decode_all(self._codec, held), numbers, strict=True)
+            except CodecError as exc:
+                raise self._unreadable(exc) from exc
 
     @abstractmethod
     def _rows(self, keys: set[Hashable] | None) -> list[StoredRow]:
@@ -209,13 +237,6 @@ class IncrementalWindows(Operator):
                 f"step {self.name!r} cannot store the contents of key {shown(key)} in the window that begins at "
                 f"{numbers[0]}: {exc}"
             ) from exc
-
-    def _decoded(self, data: bytes) -> tuple[Any, list[int]]:
-        held, *numbers = cast("list[Any]", self._read(data))
-        try:
-            return self._codec.decode(held), numbers
-        except CodecError as exc:
-            raise self._unreadable(exc) from exc
 
     def _read(self, data: bytes) -> object:
         try:

@@ -82,10 +82,14 @@ class MergingWindows:
     #: A key shares no window with other keys, so their watermarks make no difference.
     windows_at_key_watermark = windows_of
 
-    def find(self, window: TimeWindow, keys: Sequence[Hashable] | None) -> list[KeyWindow]:
+    def all_in(self, window: TimeWindow) -> Sequence[KeyWindow]:
+        """Return nothing: all timers are those of single keys."""
+        return ()
+
+    def find(self, window: TimeWindow, keys: Sequence[Hashable]) -> list[KeyWindow]:
         """Return the entries of ``keys`` in a window; none for a key whose window was merged into another."""
         found: list[KeyWindow] = []
-        for key in keys or ():
+        for key in keys:
             of_key = self._keys.get(key)
             state = None if of_key is None else of_key.windows.state_window(window)
             if of_key is not None and state is not None:

@@ -17,9 +17,9 @@ which have fired, follows from the panes and the watermark.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Generator, Hashable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
-from typing import Any, Final, cast
+from typing import Any, Final, TypeAlias, cast
 
 from aflow.errors import OperatorError
 from aflow.machines.windows.assigners import SlidingWindows, TumblingWindows
@@ -32,7 +32,6 @@ from aflow.operators.accumulation import Accumulation
 from aflow.operators.base import RAISED, OperatorContext, StateSize
 from aflow.operators.group_watermarks import GroupWatermarks
 from aflow.operators.windows.incremental_windows import (
-    Accumulators,
     IncrementalWindows,
     StoredRow,
     among,
@@ -44,6 +43,9 @@ from aflow.operators.windows.staggers import Staggers, staggers_of, stored_stagg
 from aflow.operators.windows.two_stacks import Panes, TwoStacks
 from aflow.state.keyed_entries import Keyed, KeyRow
 from aflow.state.snapshot import OperatorSnapshot
+
+Pairs: TypeAlias = Iterator[tuple[Hashable, Any]]
+"""Keys and accumulators."""
 
 #: Keyed state: each accumulator with the start of its pane.
 _PANES: Final = "@panes"
@@ -124,17 +126,15 @@ class PaneAggregateOperator(IncrementalWindows):
             return  # after a restore the inputs repeat watermarks
         before, ahead = self.watermark, self._ahead
         self._advance(timestamp)
-        self._fire_after(before, ahead)
-        cleaned_up = self._last_cleaned_up(timestamp)
-        self._drop_panes(cleaned_up)
-        while self._firing_starts and self._firing_starts[0] <= cleaned_up:
-            self._changed.add(self._firings.pop(heappop(self._firing_starts)))
-        self.output.watermark(timestamp)
+        if self._is_due(before):
+            self.pieces.run(self._fire_and_drop(before, ahead))
+        else:
+            self.output.watermark(timestamp)
 
-    def restore(self, snapshot: OperatorSnapshot) -> None:
+    def restore_in_pieces(self, snapshot: OperatorSnapshot) -> Iterator[None]:
         if self._staggers is not None:
             self._staggers.restore(snapshot)
-        super().restore(snapshot)
+        yield from super().restore_in_pieces(snapshot)
 
     def size(self) -> StateSize:
         """Count the accumulators of panes and the aggregates of ``TwoStacks`` as entries, and panes as timers."""
@@ -144,13 +144,18 @@ class PaneAggregateOperator(IncrementalWindows):
     def _operator_state(self) -> Mapping[str, tuple[bytes, ...]]:
         return {**super()._operator_state(), **stored_staggers(self._staggers)}
 
-    def _restore_rows(self, keyed: Keyed) -> None:
-        for key, data in self._key_codec.read(keyed, _PANES):
-            held, (start,) = self._decoded(data)
-            self._panes[start][key] = held
-        for key, data in self._key_codec.read(keyed, _FIRINGS):
-            start, count = cast("tuple[int, int]", self._read(data))
-            self._set_firing(start, key, count)
+    def _restore_rows(self, keyed: Keyed) -> Iterator[None]:
+        panes = self._panes
+        for some in self._stored_rows(keyed):
+            for key, held, (start,) in some:
+                panes[start][key] = held
+            yield
+        for keys, stored in self._stored(keyed, _FIRINGS):
+            for key, (start, count) in zip(
+                keys, cast("list[tuple[int, int]]", stored), strict=True
+            ):
+                self._set_firing(start, key, count)
+            yield
 
     def _rows(self, keys: set[Hashable] | None) -> list[StoredRow]:
         return [
@@ -315,15 +320,41 @@ class PaneAggregateOperator(IncrementalWindows):
 
     # --------------------------------------------------------------------------------------- firings
 
-    def _fire_after(self, before: Timestamp, ahead: GroupWatermarks) -> None:
-        """Fire the windows between the watermark ``before`` and the current one.
+    def _is_due(self, before: Timestamp) -> bool:
+        """Return False if no window fires and no pane is dropped between the watermark ``before`` and this one."""
+        order = self._panes.order
+        if not order:
+            return False
+        last = self._last_fired(self.watermark)
+        if self._stacks is None:
+            return order[0] <= last
+        if self._first_after(self._last_fired(before)) <= last:
+            return True
+        return order[0] < self._first_after(self._last_cleaned_up(self.watermark))
 
-        A key group that was ``ahead`` has already fired windows up to its own watermark.
+    def _fire_and_drop(self, before: Timestamp, ahead: GroupWatermarks) -> Iterator[int]:
+        """Fire the windows between the watermark ``before`` and this one, drop what is over, and emit the watermark.
+
+        In pieces. A key group that was ``ahead`` has already fired windows up to its own watermark.
         """
+        for window in self._windows_after(before):
+            pairs = yield from self._contents(window)
+            if ahead:
+                pairs = _behind(pairs, ahead, before, window.max_timestamp)
+            while results := self._emit_window(window, pairs):
+                yield results
+        cleaned_up = self._last_cleaned_up(self.watermark)
+        yield from self._drop_panes(cleaned_up)
+        while self._firing_starts and self._firing_starts[0] <= cleaned_up:
+            yield from self._changed.discarded(self._firings.pop(heappop(self._firing_starts)))
+        self.output.watermark(self.watermark)
+
+    def _windows_after(self, before: Timestamp) -> Iterator[TimeWindow]:
+        """Yield the windows that end between the watermark ``before`` and this one and contain a pane."""
         first, last = self._last_fired(before) + 1, self._last_fired(self.watermark)
         if self._stacks is None:
             for start in self._panes.between(first, last + 1):
-                self._fire(TimeWindow(start, start + self._size), before, ahead)
+                yield TimeWindow(start, start + self._size)
             return
         order = self._panes.order
         start = self._first_after(first - 1)
@@ -334,32 +365,35 @@ class PaneAggregateOperator(IncrementalWindows):
             if order[index] >= start + self._size:
                 start = self._first(order[index])  # the windows between are empty
                 continue
-            self._fire(TimeWindow(start, start + self._size), before, ahead)
+            yield TimeWindow(start, start + self._size)
             start += self._slide
 
-    def _fire(self, window: TimeWindow, before: Timestamp, ahead: GroupWatermarks) -> None:
-        contents = self._contents(window)
-        if ahead:
-            last = window.max_timestamp
-            contents = {key: contents[key] for key in contents if ahead.of(key, before) < last}
-        self._emit_window(window, contents)
+    def _contents(self, window: TimeWindow) -> Generator[int, None, Pairs]:
+        """Return the keys and accumulators of a window, for the caller to emit, after the pieces that prepare them."""
+        if self._stacks is not None:
+            try:
+                yield from self._stacks.slide_to(window.start, window.end)
+            except RAISED as exc:
+                raise self._failed(exc, self._stacks.key, window) from exc
+            return self._sums(self._stacks, window)
+        pairs = iter(self._panes[window.start].items())
+        if window.start <= self._last_cleaned_up(self.watermark):
+            return pairs
+        return self._copies(pairs, window)
 
-    def _contents(self, window: TimeWindow) -> Accumulators:
-        """Return the accumulators of a window, for the caller to emit."""
-        key: Hashable = None
+    def _sums(self, stacks: TwoStacks, window: TimeWindow) -> Pairs:
         try:
-            if self._stacks is not None:
-                return self._stacks.slide_to(window.start, window.end)
-            contents = self._panes[window.start]
-            if window.start <= self._last_cleaned_up(self.watermark):
-                return contents
-            kept: Accumulators = {}
-            for key, held in contents.items():
-                kept[key] = self._accumulation.copy(held)
-            return kept
+            yield from stacks.sums()
         except RAISED as exc:
-            failed = key if self._stacks is None else self._stacks.key
-            raise self._failed(exc, failed, window) from exc
+            raise self._failed(exc, stacks.key, window) from exc
+
+    def _copies(self, pairs: Pairs, window: TimeWindow) -> Pairs:
+        for key, held in pairs:
+            try:
+                copied = self._accumulation.copy(held)
+            except RAISED as exc:
+                raise self._failed(exc, key, window) from exc
+            yield key, copied
 
     def _fire_again(self, key: Hashable, pane: Timestamp, fired: range, known: bool) -> None:
         """Fire kept windows again for a key with a new record in ``pane``, which all of them contain.
@@ -412,14 +446,19 @@ class PaneAggregateOperator(IncrementalWindows):
             heappush(self._firing_starts, start)
         counts[key] = firing
 
-    def _drop_panes(self, last: Timestamp) -> None:
-        """Drop the panes whose windows all start at or before ``last``."""
+    def _drop_panes(self, last: Timestamp) -> Iterator[int]:
+        """Drop the panes whose windows all start at or before ``last``, in pieces."""
         bound = last + 1
         if self._stacks is not None:
             bound = self._first_after(last)
             try:
-                self._stacks.release_before(bound)
+                yield from self._stacks.release_before(bound)
             except RAISED as exc:
                 raise OperatorError.of(self.name, exc, key=self._stacks.key) from exc
         for contents in self._panes.drop_before(bound):
-            self._changed.add(contents)
+            yield from self._changed.discarded(contents)
+
+
+def _behind(pairs: Pairs, ahead: GroupWatermarks, before: Timestamp, last: Timestamp) -> Pairs:
+    """Yield the pairs whose keys have not fired the window with the last timestamp ``last`` yet."""
+    return ((key, held) for key, held in pairs if ahead.of(key, before) < last)

@@ -75,13 +75,16 @@ class SeparateWindows:
             else self._on_grid(start_of)
         )
 
-    def find(self, window: TimeWindow, keys: Sequence[Hashable] | None) -> list[KeyWindow]:
-        """Return the entries of ``keys`` in a window, or of all its keys if ``keys`` is None."""
+    def all_in(self, window: TimeWindow) -> Iterable[KeyWindow]:
+        """Return the entries of all keys in a window. They must not change while they are iterated over."""
+        opened = self._windows.get(window)
+        return () if opened is None else opened.keys.values()
+
+    def find(self, window: TimeWindow, keys: Sequence[Hashable]) -> list[KeyWindow]:
+        """Return the entries of ``keys`` in a window."""
         opened = self._windows.get(window)
         if opened is None:
             return []
-        if keys is None:
-            return list(opened.keys.values())
         return [opened.keys[key] for key in keys if key in opened.keys]
 
     def discard_if_empty(self, one: KeyWindow) -> None:

@@ -29,6 +29,7 @@ from aflow.model.time import MAX_TIMESTAMP, Timestamp
 from aflow.model.windows import TimeWindow
 from aflow.operators.accumulation import Accumulation
 from aflow.operators.base import RAISED, StateSize
+from aflow.operators.pieces import drained
 from aflow.operators.windows.incremental_windows import IncrementalWindows, StoredRow
 from aflow.operators.windows.lateness import LATE
 from aflow.state.keyed_entries import Keyed
@@ -140,31 +141,16 @@ class SessionAggregateOperator(IncrementalWindows):
         if timestamp <= self.watermark:
             return  # after a restore the inputs repeat watermarks
         self._advance(timestamp)
-        timer_times = self._timer_times
-        results: list[_Result] = []
-        changed: list[Hashable] = []
-        while timer_times and timer_times[0] <= timestamp:
-            at = heappop(timer_times)
-            for session in self._timers.pop(at):
-                if session.retired:
-                    continue
-                due = self._due(session)
-                if due > at:
-                    self._set_timer(session, due)  # it has grown
-                    continue
-                self._remove(session)
-                changed.append(session.key)
-                if not session.fired:
-                    results.append(self._fire_due(session))
-        self._changed.add(changed)
-        if results:
-            self._emit_firings(results)
-        self.output.watermark(timestamp)
+        if self._timer_times and self._timer_times[0] <= timestamp:
+            self.pieces.run(self._fire_sessions(timestamp))
+        else:
+            self.output.watermark(timestamp)
 
-    def _restore_rows(self, keyed: Keyed) -> None:
-        for key, data in self._key_codec.read(keyed, _SESSIONS):
-            held, (start, end, firings, fired) = self._decoded(data)
-            self._insert(_Session(key, start, end, held, firings, bool(fired)))
+    def _restore_rows(self, keyed: Keyed) -> Iterator[None]:
+        for some in self._stored_rows(keyed):
+            for key, held, (start, end, firings, fired) in some:
+                self._insert(_Session(key, start, end, held, firings, bool(fired)))
+            yield
 
     def size(self) -> StateSize:
         """Count sessions as entries; each has one timer."""
@@ -294,6 +280,44 @@ class SessionAggregateOperator(IncrementalWindows):
                 yield from others[key]
 
     # --------------------------------------------------------------------------------------- firings
+
+    def _fire_sessions(self, timestamp: Timestamp) -> Iterator[int]:
+        """Fire or clean up the sessions that are due, in pieces, and emit the watermark ``timestamp``."""
+        results: list[_Result] = []
+        changed: list[Hashable] = []
+        limit = self.pieces.limit
+        for at, session in self._take_due(timestamp):
+            if not session.retired:
+                due = self._due(session)
+                if due > at:
+                    self._set_timer(session, due)  # it has grown
+                else:
+                    self._remove(session)
+                    changed.append(session.key)
+                    if not session.fired:
+                        results.append(self._fire_due(session))
+            limit -= 1
+            if not limit:
+                yield self._emit_fired(results, changed)
+                results, changed = [], []
+                limit = self.pieces.limit
+        self._emit_fired(results, changed)
+        self.output.watermark(timestamp)
+
+    def _take_due(self, timestamp: Timestamp) -> Iterator[tuple[Timestamp, _Session]]:
+        """Remove and yield the sessions whose timers are due, with their time. Timers may be set meanwhile."""
+        times = self._timer_times
+        while times and times[0] <= timestamp:
+            at = heappop(times)
+            for session in drained(self._timers.pop(at)):
+                yield at, session
+
+    def _emit_fired(self, results: list[_Result], changed: list[Hashable]) -> int:
+        """Emit ``results`` and return their number; the sessions of the keys ``changed`` have fired or ended."""
+        self._changed.add(changed)
+        if results:
+            self._emit_firings(results)
+        return len(results)
 
     def _fire_due(self, session: _Session) -> _Result:
         """Fire a session at its time, and store it again if it is kept for late records."""

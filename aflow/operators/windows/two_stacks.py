@@ -18,11 +18,12 @@ changed once made, except for those of the back, which belong to it alone.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
 from aflow.model.time import MIN_TIMESTAMP, Timestamp
 from aflow.operators.accumulation import Accumulation
+from aflow.operators.pieces import discarded, slices
 from aflow.operators.windows.incremental_windows import Accumulators
 
 
@@ -81,35 +82,47 @@ class TwoStacks:
         if self._low <= start < self._high:
             self._stale.add(key)
 
-    def slide_to(self, low: Timestamp, high: Timestamp) -> Accumulators:
-        """Slide to panes from ``low`` to ``high``, and return the aggregates of all keys, which the
-        caller may change.
-        """
-        self.release_before(low)
+    def slide_to(self, low: Timestamp, high: Timestamp) -> Iterator[int]:
+        """Slide to panes from ``low`` to ``high``, in pieces."""
+        yield from self.release_before(low)
         if self._middle < low:
-            self._front = self._suffixes(low, high)
-            self._back = {}
+            yield from self._rebuild(low, high)
             self._middle = high
         else:
-            self._enter(self._panes.between(max(self._high, low), high))
+            yield from self._enter(self._panes.between(max(self._high, low), high))
         self._high = high
-        return self._sums()
 
-    def release_before(self, low: Timestamp) -> None:
-        """Release the panes that start before ``low``; called before they are dropped."""
-        self._refresh()
+    def sums(self) -> Iterator[tuple[Hashable, Any]]:
+        """Yield each key with its aggregate, which the caller may change. Nothing else may be called meanwhile."""
+        front, back = self._front, self._back
+        merge, copy = self._merge, self._accumulation.copy
+        for key, stack in front.items():
+            self.key = key
+            held = copy(stack[-1])
+            yield key, merge(held, back[key]) if key in back else held
+        for key, held in back.items():
+            if key not in front:
+                self.key = key
+                yield key, copy(held)
+
+    def release_before(self, low: Timestamp) -> Iterator[int]:
+        """Release the panes that start before ``low``, in pieces; called before they are dropped."""
+        yield from self._refresh()
         if low > self._middle:
             # The back cannot release its oldest pane: the next move adds its remaining panes again.
-            self._front, self._back = {}, {}
+            yield from discarded(self._front)
+            yield from discarded(self._back)
             self._high = low
         else:
             front = self._front
             for start in self._panes.between(self._low, low):
-                for key in self._panes[start]:
-                    stack = front[key]
-                    stack.pop()
-                    if not stack:
-                        del front[key]
+                for keys in slices(self._panes[start]):
+                    for key in keys:
+                        stack = front[key]
+                        stack.pop()
+                        if not stack:
+                            del front[key]
+                    yield 0
         self._low = max(self._low, low)
 
     @property
@@ -119,60 +132,57 @@ class TwoStacks:
         assert merge is not None
         return merge
 
-    def _enter(self, starts: Iterable[Timestamp]) -> None:
+    def _enter(self, starts: Iterable[Timestamp]) -> Iterator[int]:
         back, merge, copy = self._back, self._merge, self._accumulation.copy
         for start in starts:
-            for key, held in self._panes[start].items():
-                self.key = key
-                back[key] = merge(back[key], held) if key in back else copy(held)
+            for some in slices(self._panes[start].items()):
+                for key, held in some:
+                    self.key = key
+                    back[key] = merge(back[key], held) if key in back else copy(held)
+                yield 0
 
-    def _suffixes(self, low: Timestamp, high: Timestamp) -> dict[Hashable, list[Any]]:
-        front: dict[Hashable, list[Any]] = {}
+    def _rebuild(self, low: Timestamp, high: Timestamp) -> Iterator[int]:
+        """Fill the front, which is empty, from all panes."""
+        front = self._front
         merge, copy = self._merge, self._accumulation.copy
         for start in reversed(self._panes.between(low, high)):
-            for key, held in self._panes[start].items():
-                stack = front.get(key)
-                if stack is None:
-                    front[key] = [held]
-                else:
-                    self.key = key
-                    stack.append(merge(copy(held), stack[-1]))
-        return front
+            for some in slices(self._panes[start].items()):
+                for key, held in some:
+                    stack = front.get(key)
+                    if stack is None:
+                        front[key] = [held]
+                    else:
+                        self.key = key
+                        stack.append(merge(copy(held), stack[-1]))
+                yield 0
 
-    def _sums(self) -> Accumulators:
-        front, back = self._front, self._back
-        merge, copy = self._merge, self._accumulation.copy
-        sums: Accumulators = {}
-        for key, stack in front.items():
-            self.key = key
-            held = copy(stack[-1])
-            sums[key] = merge(held, back[key]) if key in back else held
-        for key, held in back.items():
-            if key not in front:
-                self.key = key
-                sums[key] = copy(held)
-        return sums
-
-    def _refresh(self) -> None:
+    def _refresh(self) -> Iterator[int]:
         """Rebuild the aggregates of stale keys."""
         if not self._stale:
             return
         older = self._panes.between(self._low, self._middle)
         newer = self._panes.between(self._middle, self._high)
-        merge, copy = self._merge, self._accumulation.copy
-        for key in self._stale:
-            self.key = key
-            self._front.pop(key, None)
-            self._back.pop(key, None)
-            stack: list[Any] = []
-            for start in reversed(older):
-                if key in (contents := self._panes[start]):
-                    held = contents[key]
-                    stack.append(merge(copy(held), stack[-1]) if stack else held)
-            if stack:
-                self._front[key] = stack
-            for start in newer:
-                if key in (contents := self._panes[start]):
-                    held, back = contents[key], self._back
-                    back[key] = merge(back[key], held) if key in back else copy(held)
+        for keys in slices(self._stale):
+            for key in keys:
+                self._refresh_key(key, older, newer)
+            yield 0
         self._stale = set()
+
+    def _refresh_key(
+        self, key: Hashable, older: Sequence[Timestamp], newer: Sequence[Timestamp]
+    ) -> None:
+        merge, copy = self._merge, self._accumulation.copy
+        self.key = key
+        self._front.pop(key, None)
+        self._back.pop(key, None)
+        stack: list[Any] = []
+        for start in reversed(older):
+            if key in (contents := self._panes[start]):
+                held = contents[key]
+                stack.append(merge(copy(held), stack[-1]) if stack else held)
+        if stack:
+            self._front[key] = stack
+        for start in newer:
+            if key in (contents := self._panes[start]):
+                held, back = contents[key], self._back
+                back[key] = merge(back[key], held) if key in back else copy(held)

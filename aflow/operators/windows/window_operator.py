@@ -25,7 +25,7 @@ from aflow.machines.calls.on_error import Fail
 from aflow.machines.windows.assigners import GlobalWindows
 from aflow.machines.windows.trigger import TriggerResult
 from aflow.machines.windows.window_timers import WindowTimers
-from aflow.model.batch import BATCH_RECORDS, Batch
+from aflow.model.batch import Batch
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, TimeDomain, Timestamp
 from aflow.model.windows import GLOBAL_WINDOW, Windowed
 from aflow.operators.base import RAISED, OperatorContext, StateSize, is_of_record
@@ -34,6 +34,7 @@ from aflow.operators.group_watermarks import no_group_ahead, restored_watermarks
 from aflow.operators.handler_results import TAKEN, iterable
 from aflow.operators.key_timers import DomainTimers
 from aflow.operators.keyed_state import memory_backend, touch
+from aflow.operators.pieces import drained_slices, slices
 from aflow.operators.process import ProcessFunctionOperator
 from aflow.operators.windows.contexts import (
     AsWindowed,
@@ -74,7 +75,9 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         self._lifetime = WindowLifetime(logic.assigner.domain, logic.lateness)
         #: The watermarks of key groups that a restore found ahead of this subtask.
         self._ahead = no_group_ahead(context)
-        self._timers = DomainTimers(context.alarm, WindowTimers[Hashable], timer_row)
+        self._timers = DomainTimers(
+            context.alarm, lambda domain, kinds: WindowTimers[Hashable](), timer_row
+        )
         self._trigger_context = WindowTriggerContext(
             self._lifetime, context.clock, self._timers.queues, clocked=context.clocked
         )
@@ -162,15 +165,28 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
     def on_watermark(self, timestamp: Timestamp) -> None:
         if timestamp <= self.watermark:
             return  # after a restore the inputs repeat watermarks
-        self._fire_timers(TimeDomain.EVENT, timestamp, timestamp)
+        earliest = self._timers.queues[TimeDomain.EVENT].earliest
+        if timestamp == MAX_TIMESTAMP or (earliest is not None and earliest <= timestamp):
+            self.pieces.run(self._fire_until(timestamp))
+        else:
+            self._reach(timestamp)
+
+    def _fire_until(self, timestamp: Timestamp) -> Iterator[int]:
+        """Fire all event timers up to the watermark ``timestamp``, in pieces, and emit it."""
+        yield from self._fire_timers(TimeDomain.EVENT, timestamp, timestamp)
         if timestamp == MAX_TIMESTAMP and self._lifetime.domain is TimeDomain.EVENT:
-            self._clean_up_kept()
+            yield from self._clean_up_kept()
+        self._reach(timestamp)
+
+    def _reach(self, timestamp: Timestamp) -> None:
+        """Emit the watermark ``timestamp``."""
+        self._lifetime.watermark = timestamp
         self._ahead = self._ahead.after(timestamp)
         super().on_watermark(timestamp)
 
     def on_processing_time(self, now: Timestamp) -> None:
         self._timers.on_alarm()
-        self._fire_timers(TimeDomain.PROCESSING, now, self.watermark)
+        self.pieces.run(self._fire_timers(TimeDomain.PROCESSING, now, self.watermark))
 
     def capture(self, *, changes: bool) -> CapturedRows:
         """Return all state or the changes. Raises ``CheckpointError`` for values that cannot be encoded."""
@@ -215,17 +231,19 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         watermark = self._ahead.stored(self.watermark, groups, outlived=outlived)
         return {**watermark, **stored_staggers(self._staggers), **self._snapshots.kind()}
 
-    def restore(self, snapshot: OperatorSnapshot) -> None:
+    def restore_in_pieces(self, snapshot: OperatorSnapshot) -> Iterator[None]:
         """Continue with the smallest watermark of the former subtasks."""
         self.watermark, self._ahead = restored_watermarks(snapshot, self.watermark, self.context)
         self._lifetime.watermark = self.watermark
         if self._staggers is not None:
             self._staggers.restore(snapshot)
-        self._backend.restore(without_window_states(snapshot.keyed))
+        yield from self._backend.restore_in_pieces(without_window_states(snapshot.keyed))
         if self._window_state is not None:
-            self._window_state.restore(snapshot.keyed)
-        self._snapshots.restore(snapshot)
-        self._changed.begin([one.key for one in self._windows])
+            yield from self._window_state.restore_in_pieces(snapshot.keyed)
+        for keys in self._snapshots.restore_in_pieces(snapshot):
+            self._changed.observe(keys)
+            yield
+        self._changed.begin()
 
     def size(self) -> StateSize:
         windows = sum(one.entries for one in self._windows)
@@ -257,48 +275,73 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
             return repeat(MIN_TIMESTAMP)  # all times are in the same window
         return self.event_times_of(batch)
 
-    def _fire_timers(self, domain: TimeDomain, now: Timestamp, watermark: Timestamp) -> None:
-        """Call the trigger for each due timer, and clean up the windows at their clean-up time."""
-        trigger, trigger_context = self._logic.trigger, self._trigger_context
+    def _fire_timers(
+        self, domain: TimeDomain, now: Timestamp, watermark: Timestamp
+    ) -> Iterator[int]:
+        """Call the trigger for each due timer, and clean up the windows at their clean-up time, in pieces."""
         lifetime, ahead = self._lifetime, self._ahead
         lifetime.watermark = watermark
-        ask = trigger.on_event_time if domain is TimeDomain.EVENT else trigger.on_processing_time
-        own = domain is self._lifetime.domain
         self._sides.begin()
-        for at, window, keys in self._timers.queues[domain].due(now):
-            for one in self._mark_changed(self._windows.find(window, keys)):
-                trigger_context.at = one
+        fired, limit = 0, self.pieces.limit  # of this piece
+        for at, some in self._take_due(domain, now):
+            if not some:
+                yield 0
+                continue
+            self._mark_changed(some)
+            for one in some:
                 if ahead:
                     lifetime.watermark = max(watermark, ahead.of(one.key, watermark))
-                cleanup = own and one.cleanup == at
-                one.timers -= not cleanup
-                try:
-                    decision = ask(at, window, trigger_context)
-                    if decision is not TriggerResult.CONTINUE:
-                        self._apply(decision, one, last=cleanup)
-                    if cleanup:
-                        self._clean_up(one)
-                except RAISED as exc:
-                    raise self._timer_failure(exc, f"{domain.value} timer", at, one) from exc
-                if one.cleanup is None:
-                    self._windows.discard_if_empty(one)
-                if len(self._values) >= BATCH_RECORDS:
+                self._fire_timer(domain, at, one)
+                fired += 1
+                if fired >= limit:
                     self._flush()
+                    self._sides.emit(self.output)
+                    yield fired
+                    self._sides.begin()
+                    fired, limit = 0, self.pieces.limit
         lifetime.watermark = watermark
         self._flush_outputs()
 
-    def _mark_changed(self, found: list[KeyWindow]) -> Iterator[KeyWindow]:
-        """Yield windows whose timers fire, a batch at a time, after their keys were marked as changed."""
-        if not self._stateful and not self._changed.noted:
-            yield from found
-            return
-        for start in range(0, len(found), BATCH_RECORDS):
-            some = found[start : start + BATCH_RECORDS]
+    def _take_due(
+        self, domain: TimeDomain, now: Timestamp
+    ) -> Iterator[tuple[Timestamp, list[KeyWindow]]]:
+        """Take the due timers, and yield their time and some of their windows; no windows while a list is prepared."""
+        for at, window, keys in self._timers.queues[domain].due(now):
+            if keys is not None:
+                yield at, self._windows.find(window, keys)
+                continue
+            found: list[KeyWindow] = []
+            for some in slices(self._windows.all_in(window)):
+                found += some
+                yield at, []
+            for some in drained_slices(found):
+                yield at, some
+
+    def _fire_timer(self, domain: TimeDomain, at: Timestamp, one: KeyWindow) -> None:
+        """Call the trigger for a timer of ``one``, and clean up the window if that is its clean-up time."""
+        trigger, trigger_context = self._logic.trigger, self._trigger_context
+        ask = trigger.on_event_time if domain is TimeDomain.EVENT else trigger.on_processing_time
+        trigger_context.at = one
+        cleanup = domain is self._lifetime.domain and one.cleanup == at
+        one.timers -= not cleanup
+        try:
+            decision = ask(at, one.window, trigger_context)
+            if decision is not TriggerResult.CONTINUE:
+                self._apply(decision, one, last=cleanup)
+            if cleanup:
+                self._clean_up(one)
+        except RAISED as exc:
+            raise self._timer_failure(exc, f"{domain.value} timer", at, one) from exc
+        if one.cleanup is None:
+            self._windows.discard_if_empty(one)
+
+    def _mark_changed(self, some: list[KeyWindow]) -> None:
+        """Record that the keys of windows whose timers fire change."""
+        if self._stateful or self._changed.noted:
             keys = [one.key for one in some]
             self._changed.add(keys)
             if self._stateful:
                 self._backend.touch(keys)
-            yield from some
 
     def _apply(self, decision: TriggerResult, one: KeyWindow, *, last: bool = False) -> None:
         """Apply the trigger's result to ``one``; ``last`` if the window is cleaned up next."""
@@ -373,17 +416,23 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
             self._window_state.clear(one.key, one.window)
         self._windows.remove(one)
 
-    def _clean_up_kept(self) -> None:
-        """Clean up the windows that were kept beyond the end of event time, except global ones."""
-        kept = [one for one in self._windows if one.window != GLOBAL_WINDOW]
-        self._sides.begin()
-        for one in self._mark_changed(kept):
-            self._trigger_context.at = one
-            try:
-                self._clean_up(one)
-            except RAISED as exc:
-                raise self._timer_failure(exc, "end of event time", MAX_TIMESTAMP, one) from exc
-        self._flush_outputs()
+    def _clean_up_kept(self) -> Iterator[int]:
+        """Clean up the windows that were kept beyond the end of event time, except global ones, in pieces."""
+        kept: list[KeyWindow] = []
+        for found in slices(self._windows):
+            kept += [one for one in found if one.window != GLOBAL_WINDOW]
+            yield 0
+        for some in drained_slices(kept):
+            self._sides.begin()
+            self._mark_changed(some)
+            for one in some:
+                self._trigger_context.at = one
+                try:
+                    self._clean_up(one)
+                except RAISED as exc:
+                    raise self._timer_failure(exc, "end of event time", MAX_TIMESTAMP, one) from exc
+            self._flush_outputs()
+            yield 0
 
     def _emit_late(self, batch: Batch[Any], late: list[int]) -> None:
         self.emit_side(LATE, batch, late)

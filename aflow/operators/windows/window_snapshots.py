@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, cast
 
 from aflow.errors import CheckpointError, RestoreError, shown
@@ -61,23 +61,27 @@ class WindowSnapshots:
         """Return the rows of some windows. Raises ``CheckpointError`` for values that cannot be encoded."""
         return {WINDOW_ROWS: list(self._entries(found))}
 
-    def restore(self, snapshot: OperatorSnapshot) -> None:
-        """Restore windows and timers.
+    def restore_in_pieces(self, snapshot: OperatorSnapshot) -> Iterator[Sequence[Hashable]]:
+        """Restore windows and timers; yields keys that were restored.
 
         Raises ``RestoreError`` for rows of another kind of step, and for invalid bytes.
         """
         keyed = snapshot.keyed
         self._check_names(keyed)
         self._check_kind(snapshot.operator.get(_KIND, ()))
-        for key, data in self._key_codec.read(keyed, WINDOW_ROWS):
-            self._restore_one(key, data)
+        for keys, rows in self._key_codec.read_in_pieces(keyed, WINDOW_ROWS):
+            for key, data in zip(keys, rows, strict=True):
+                self._restore_one(key, data)
+            yield keys
         for domain, timers in self._timers.queues.items():
-            for key, stored in self._timers.stored(domain, self._key_codec, keyed):
-                at, start, end = cast("tuple[int, int, int]", stored)  # written by timer_row
-                window = TimeWindow(start, end)
-                if timers.set(at, window, key):
-                    for one in self._windows.find(window, [key]):
-                        one.timers += 1
+            for some in self._timers.stored(domain, self._key_codec, keyed):
+                for key, stored in some:
+                    at, start, end = cast("tuple[int, int, int]", stored)  # written by timer_row
+                    window = TimeWindow(start, end)
+                    if timers.set(at, window, key):
+                        for one in self._windows.find(window, [key]):
+                            one.timers += 1
+                yield ()
         self._timers.on_restored()
 
     def _entries(self, found: Iterable[KeyWindow]) -> Iterator[KeyRow]:

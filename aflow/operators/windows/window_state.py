@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, cast
 
 from aflow.errors import RestoreError
@@ -14,6 +14,7 @@ from aflow.state.keyed_entries import Keyed, KeyedRows, KeyGroupCodec
 from aflow.state.memory import MemoryBackend
 from aflow.state.snapshot import STATES, Entry
 from aflow.state.specs import StateSpec
+from aflow.state.stored_entries import Entries
 
 #: Prefix of the state's names in snapshots, since keyed state may have the same names.
 PREFIX: Final = "@window state "
@@ -72,9 +73,9 @@ class WindowState:
             {f"{PREFIX}{name}": described for name, described in captured.described.items()},
         )
 
-    def restore(self, keyed: Keyed) -> None:
+    def restore_in_pieces(self, keyed: Keyed) -> Iterator[None]:
         """Restore the rows of windows. Raises ``RestoreError`` as a backend does."""
-        self._backend.restore(
+        return self._backend.restore_in_pieces(
             {
                 group: {
                     STATES: _states(names, of_windows=True),
@@ -112,7 +113,7 @@ class KeyAndWindow(NamedTuple):
     window: TimeWindow
 
 
-def _states(names: Mapping[str, tuple[Entry, ...]], *, of_windows: bool) -> tuple[Entry, ...]:
+def _states(names: Mapping[str, Entries], *, of_windows: bool) -> tuple[Entry, ...]:
     """Return the descriptions of the states of windows without their prefix, or those of the states of keys."""
     prefix = PREFIX.encode()
     return tuple(
@@ -130,6 +131,9 @@ class _KeyAndWindowCodec(KeyGroupCodec):
             return super().place(key)
         group, data = super().place(key.key)
         return group, PLAIN.encode([data, key.window.start, key.window.end])
+
+    def keys(self, stored: Sequence[bytes]) -> list[Hashable]:
+        return list(map(self.key, stored))
 
     def key(self, data: bytes) -> Hashable:
         try:

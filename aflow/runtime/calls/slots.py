@@ -21,7 +21,7 @@ from contextlib import suppress
 from contextvars import Context, copy_context
 from functools import partial
 from inspect import isawaitable
-from typing import Any, Final, Protocol, cast
+from typing import Any, Final, cast
 
 from aflow.errors import AflowError, InternalError, MailboxClosed, OperatorError, described, shown
 from aflow.machines.calls.call import Call
@@ -29,6 +29,7 @@ from aflow.machines.calls.failures import not_awaited
 from aflow.operators.calls.operator import AsyncOperator
 from aflow.runtime.loop_budget import LoopBudget
 from aflow.runtime.mailbox_loop import MailboxLoop
+from aflow.runtime.pieces import OperatorPieces, Room
 
 #: Seconds that a cancelled call may take to end before it is reported as abandoned.
 GRACE: Final = 5.0
@@ -40,13 +41,6 @@ _WAKES: Final = 64
 
 #: The result of a function that has not returned.
 _NOTHING: Final = object()
-
-
-class Room(Protocol):
-    """Something that can be full: an exchange, a sink, or a step with many calls."""
-
-    @property
-    def full(self) -> bool: ...
 
 
 Report = Callable[[str, str, float], None]
@@ -91,6 +85,7 @@ class CallSlots:
         loop_budget: LoopBudget,
         *,
         rooms: Sequence[Room],
+        pieces: OperatorPieces,
         report: Report,
         grace: float = GRACE,
     ) -> None:
@@ -99,6 +94,7 @@ class CallSlots:
         self._operator = operator
         self._mails = mails
         self._loop_budget = loop_budget
+        self._pieces = pieces
         self._report = report
         self._grace = grace
         self._loop = asyncio.get_running_loop()
@@ -409,6 +405,12 @@ class CallSlots:
             return  # the task has ended
 
     def _emit(self) -> None:
+        if self._pieces.unfinished:
+            self._pieces.put(self._emit_now)
+        else:
+            self._emit_now()
+
+    def _emit_now(self) -> None:
         try:
             self._operator.emit()
         except AflowError:

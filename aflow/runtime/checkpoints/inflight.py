@@ -56,8 +56,11 @@ class _Found:
     elements: Sequence[Element]
 
     def batches(self) -> Iterator[Batch[Any]]:
-        """The records, without the watermarks between them, which are meaningless in another channel."""
-        return (one for one in self.elements if isinstance(one, Batch))
+        """The records, without the watermarks between them, which are meaningless in another channel.
+
+        They were earned by records of this channel alone: another one may follow that has older records.
+        """
+        return (one.without_watermarks() for one in self.elements if isinstance(one, Batch))
 
     def refuse_copies(self, step: str) -> None:
         """Raise ``RestoreError`` for records of a broadcast: each reader had received another number of them."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -24,6 +25,8 @@ from aflow.runtime.checkpoints.inflight import (
 )
 from aflow.runtime.checkpoints.sections import read_committables, read_progress
 from aflow.runtime.checkpoints.storage import Restored
+from aflow.runtime.garbage_collection import can_keep_objects, objects_are_kept
+from aflow.runtime.loop_budget import LoopBudget
 from aflow.runtime.splits import Progress
 from aflow.state.change_plan import ChangePlan, StateOutcome, change_plan, stored_step
 from aflow.state.manifest import Link, StepState
@@ -83,6 +86,10 @@ class Restoration:
 
     def committables(self, sink: str) -> list[Committable]:
         """Return the committables of all writers of a sink."""
+        return [committable for _, committable in self.prepared(sink)]
+
+    def prepared(self, sink: str) -> list[tuple[int, Committable]]:
+        """Return the committables of all writers of a sink with their checkpoints, ascending."""
         with wrap_read_errors(_of(sink)):
             return read_committables(sink, self._state(sink))
 
@@ -103,12 +110,17 @@ class Restoration:
         with wrap_read_errors(_of(step)):
             return restored_in_chain(self.codec, step, self._state(step), subtask, parallelism)
 
-    def restore(self, operator: Operator, step: str, groups: KeyGroupRange) -> None:
-        """Restore the state of ``groups`` in an operator. Raises ``RestoreError``."""
-        snapshot = self.state_of(step, groups)
-        if snapshot is not None:
-            with wrap_read_errors(_of(step)):
-                operator.restore(snapshot)
+    async def restore(self, operator: Operator, loop_budget: LoopBudget) -> None:
+        """Restore the state of an opened operator; yields to the event loop. Raises ``RestoreError``."""
+        step = operator.name
+        snapshot = self.state_of(step, operator.context.key_groups)
+        if snapshot is None:
+            return
+        with wrap_read_errors(_of(step)):
+            pieces = operator.restore_in_pieces(snapshot)
+            block = objects_are_kept if can_keep_objects() else nullcontext[None]
+            while not _completed(pieces, loop_budget, block()):
+                await loop_budget.hand_over()
 
     def adopt(self, chains: SubtaskChains, steps: Iterable[str]) -> None:
         """Let the checkpoints of a subtask refer to the parts of this one, if they are in the same storage."""
@@ -152,6 +164,17 @@ def changes_of(plan: Plan, restored: Restored) -> ChangePlan:
     ]
     key_groups = (restored.manifest.key_groups, plan.key_groups)
     return change_plan(stored, declared_steps(plan), key_groups=key_groups)
+
+
+def _completed(
+    pieces: Iterator[None], loop_budget: LoopBudget, block: AbstractContextManager[None]
+) -> bool:
+    """Take pieces inside ``block`` until the budget is spent; return True if there are no more."""
+    with block:
+        for _ in pieces:
+            if loop_budget.spent():
+                return False
+    return True
 
 
 def _of(step: str) -> str:

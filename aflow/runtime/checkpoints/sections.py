@@ -72,8 +72,8 @@ def committables(name: str, pending: Pending, waiting: tuple[bytes, ...]) -> Ope
     return OperatorSnapshot(operator={key: held for key, held in operator.items() if held})
 
 
-def read_committables(name: str, snapshot: OperatorSnapshot) -> list[Committable]:
-    """Return the committables of all writers of a sink, in the order of its checkpoints. Raises ``RestoreError``."""
+def read_committables(name: str, snapshot: OperatorSnapshot) -> list[tuple[int, Committable]]:
+    """Return the committables of all writers of a sink with their checkpoints, ascending. Raises ``RestoreError``."""
     found: list[tuple[int, Committable]] = []
     for part in _decoded(name, snapshot.operator.get(PENDING, ())):
         match part:
@@ -81,7 +81,7 @@ def read_committables(name: str, snapshot: OperatorSnapshot) -> list[Committable
                 found.append((checkpoint, committable))
             case _:
                 raise RestoreError(f"sink {name!r}: {shown(part)} is no committable of a sink")
-    return [committable for _, committable in sorted(found, key=lambda one: one[0])]
+    return sorted(found, key=lambda one: one[0])
 
 
 def _decoded(name: str, parts: Iterable[bytes]) -> Iterable[object]:

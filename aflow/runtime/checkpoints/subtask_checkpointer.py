@@ -7,6 +7,9 @@ Nothing needs to be prepared before the barrier: operators hold no output back.
 State that cannot be encoded (its type was not declared) fails the job, since it would fail every later checkpoint; a
 failure of the storage fails the checkpoint.
 
+While an operator has unfinished work (``runtime/pieces.py``), its state is not captured: whatever the checkpoint needs
+from the task is postponed, in order.
+
 Parts are stored one after the other, in the order of their captures, since changes count from the preceding capture. A
 checkpoint that is aborted meanwhile is stored nevertheless: the changes of the next one count from it.
 """
@@ -39,6 +42,7 @@ from aflow.runtime.checkpoints.storage import CheckpointStorage
 from aflow.runtime.clock import RuntimeClock
 from aflow.runtime.edges import OutEdge
 from aflow.runtime.loop_budget import WorkerActivity
+from aflow.runtime.pieces import ChainPieces
 from aflow.runtime.task_environment import TaskId
 from aflow.runtime.timer_service import TimerService
 from aflow.state.manifest import Link
@@ -47,6 +51,9 @@ from aflow.state.snapshot import Captured, OperatorSnapshot, Ready
 #: Captures that may wait for slow storage. With more of them, those of aborted checkpoints are dropped, although the
 #: next one must be complete then.
 _BACKLOG: Final = 4
+
+#: Milliseconds for which a mark that overtakes waits for the writer of a sink before it bypasses it.
+_WRITER_PATIENCE: Final = 1000
 
 #: Milliseconds in a second.
 _MS: Final = 1000.0
@@ -105,6 +112,8 @@ class _PendingCapture:
         default_factory=dict[str, asyncio.Future[Pending]]
     )
     waiting: dict[str, list[Batch[Any]]] = field(default_factory=dict[str, list[Batch[Any]]])
+    #: True once its marks in the sinks have overtaken the batches that wait there.
+    overtook: bool = False
     #: True if its barriers did not all arrive: records in flight are missing, and only later changes need it.
     given_up: bool = False
     #: True once the coordinator has aborted it before it was stored.
@@ -136,6 +145,7 @@ class SubtaskCheckpointer:
         *,
         operators: Sequence[Operator],
         edges: Sequence[OutEdge],
+        pieces: ChainPieces,
         source: Progressing | None = None,
         origins: Sequence[ElementOrigin] = (),
     ) -> None:
@@ -147,13 +157,15 @@ class SubtaskCheckpointer:
         self._clock = clock
         self._operators = operators
         self._edges = edges
+        self._when_finished = pieces.when_finished
         self._source = source
         self._origins = origins
         #: Checkpoints that wait for records in flight.
         self._open: dict[int, _PendingCapture] = {}
         #: Checkpoints that wait until the preceding ones are stored.
         self._waiting: dict[int, _PendingCapture] = {}
-        #: By checkpoint, with the time (epoch ms) at which its marks overtake the batches that wait in the sinks.
+        #: By checkpoint, with the time (epoch ms) at which its marks overtake the batches that wait in the sinks, or
+        #: bypass their writers.
         self._overtaking: dict[int, tuple[Timestamp, _PendingCapture]] = {}
         self._overtaking_timer = timers.timer(self._on_overtaking_due, Lane.CONTROL)
         #: Set when the part of the latest capture is stored or lost.
@@ -162,38 +174,25 @@ class SubtaskCheckpointer:
 
     def begin(self, barrier: Barrier, posted_at: float) -> None:
         """Take a checkpoint that the coordinator has triggered at ``posted_at`` (s, steady); only of a source."""
-        self.take(barrier, (self._clock.steady() - posted_at) * _MS)
-        self.all_arrived(barrier.id, 0, {})
+        begin = partial(self._begin, barrier, posted_at)
+        self._when_finished(begin, urgent=_may_overtake(barrier))
 
     def take(self, barrier: Barrier, start_delay: float) -> None:
-        """Take a checkpoint now; for an unaligned one, ``all_arrived`` passes the records in flight."""
-        began = self._clock.steady()
-        for edge in self._edges:
-            edge.barrier(barrier)
-        capture = _PendingCapture(barrier, start_delay, {}, self.chains.losses)
-        self._capture(capture)
-        capture.sync_ms = (self._clock.steady() - began) * _MS
-        capture.before, self._latest_stored = self._latest_stored, capture.stored
-        self._open[barrier.id] = self._waiting[barrier.id] = capture
-        if capture.sinks and barrier.timeout is not None and not barrier.unaligned:
-            self._overtaking[barrier.id] = (barrier.created_at + barrier.timeout, capture)
-            self._set_overtaking_timer()
-        self._coordinator.spawn(self._store(capture), f"checkpoint {barrier.id} of {self.task}")
+        """Take a checkpoint now, or when the unfinished work of operators is done.
+
+        For an unaligned one, ``all_arrived`` passes the records in flight.
+        """
+        take = partial(self._take, barrier, start_delay)
+        self._when_finished(take, urgent=_may_overtake(barrier))
 
     def all_arrived(self, checkpoint: int, alignment: int, in_flight: InFlight) -> None:
         """Complete the capture: all barriers have arrived, ``alignment`` ms after the first."""
-        capture = self._open.pop(checkpoint, None)
-        if capture is not None:
-            capture.alignment = alignment
-            capture.in_flight.set_result(in_flight)
+        self._when_finished(partial(self._all_arrived, checkpoint, alignment, in_flight))
 
     def abandoned(self, checkpoint: int, reason: AbortReason) -> None:
         """Decline: the barriers will not all arrive. Readers need not wait, and the capture is stored for later
         changes."""
-        if checkpoint in self._open:
-            self._open[checkpoint].given_up = True
-        self.all_arrived(checkpoint, 0, {})
-        self._decline(checkpoint, reason.value)
+        self._when_finished(partial(self._abandoned, checkpoint, reason))
 
     def completed(self, checkpoint: int) -> None:
         """Let sinks commit: the checkpoint can be restored."""
@@ -203,9 +202,41 @@ class SubtaskCheckpointer:
 
     def aborted(self, checkpoint: int) -> None:
         """Handle the abort of a checkpoint. A source emits it to readers that may wait for barriers."""
+        self._when_finished(partial(self._aborted, checkpoint))
+
+    def _begin(self, barrier: Barrier, posted_at: float) -> None:
+        self._take(barrier, (self._clock.steady() - posted_at) * _MS)
+        self._all_arrived(barrier.id, 0, {})
+
+    def _take(self, barrier: Barrier, start_delay: float) -> None:
+        began = self._clock.steady()
+        for edge in self._edges:
+            edge.barrier(barrier)
+        capture = _PendingCapture(barrier, start_delay, {}, self.chains.losses)
+        self._capture(capture)
+        capture.sync_ms = (self._clock.steady() - began) * _MS
+        capture.before, self._latest_stored = self._latest_stored, capture.stored
+        self._open[barrier.id] = self._waiting[barrier.id] = capture
+        if capture.sinks:
+            self._plan_overtaking(capture)
+        self._coordinator.spawn(self._store(capture), f"checkpoint {barrier.id} of {self.task}")
+
+    def _all_arrived(self, checkpoint: int, alignment: int, in_flight: InFlight) -> None:
+        capture = self._open.pop(checkpoint, None)
+        if capture is not None:
+            capture.alignment = alignment
+            capture.in_flight.set_result(in_flight)
+
+    def _abandoned(self, checkpoint: int, reason: AbortReason) -> None:
+        if checkpoint in self._open:
+            self._open[checkpoint].given_up = True
+        self._all_arrived(checkpoint, 0, {})
+        self._decline(checkpoint, reason.value)
+
+    def _aborted(self, checkpoint: int) -> None:
         if checkpoint in self._waiting:
             self._waiting[checkpoint].unwanted = True
-        self.all_arrived(checkpoint, 0, {})
+        self._all_arrived(checkpoint, 0, {})
         if self._source is not None:
             self._cancel(checkpoint)
 
@@ -243,16 +274,38 @@ class SubtaskCheckpointer:
             capture.barrier.id, done, overtaking=capture.barrier.unaligned
         )
 
+    def _plan_overtaking(self, capture: _PendingCapture) -> None:
+        """Plan when the marks of a checkpoint overtake, or, after they have, when they bypass the writers."""
+        barrier = capture.barrier
+        if barrier.unaligned:
+            capture.overtook = True
+            at = self._clock.now() + _WRITER_PATIENCE
+        elif barrier.timeout is not None:
+            at = barrier.created_at + barrier.timeout
+        else:
+            return
+        self._overtaking[barrier.id] = at, capture
+        self._set_overtaking_timer()
+
     def _set_overtaking_timer(self) -> None:
         self._overtaking_timer.set(min((at for at, _ in self._overtaking.values()), default=None))
 
     def _on_overtaking_due(self, now: Timestamp) -> None:
-        """Let marks in the sinks overtake the batches that wait there, if their barrier is older than its timeout."""
+        """Let marks in the sinks overtake the batches that wait there, and later bypass the writers."""
         for checkpoint in [one for one, (at, _) in self._overtaking.items() if at <= now]:
-            _, capture = self._overtaking.pop(checkpoint)
+            _, capture = self._overtaking[checkpoint]
             for operator in self._operators:
-                if isinstance(operator, SinkOperator):
+                if not isinstance(operator, SinkOperator) or capture.sinks[operator.name].done():
+                    continue
+                if not capture.overtook:
                     capture.waiting[operator.name] += operator.overtake(checkpoint)
+                elif (before := operator.bypass(checkpoint)) is not None:
+                    capture.waiting[operator.name] = before + capture.waiting[operator.name]
+            capture.overtook = True
+            if all(one.done() for one in capture.sinks.values()):
+                del self._overtaking[checkpoint]
+            else:
+                self._overtaking[checkpoint] = now + _WRITER_PATIENCE, capture
         self._set_overtaking_timer()
 
     async def _store(self, capture: _PendingCapture) -> None:
@@ -340,3 +393,8 @@ class SubtaskCheckpointer:
                 snapshots.get(self.task.step, OperatorSnapshot()), parts
             )
         return snapshots, bytes_in_flight
+
+
+def _may_overtake(barrier: Barrier) -> bool:
+    """Return True if the barrier must not wait for slow readers."""
+    return barrier.unaligned or barrier.timeout is not None

@@ -17,23 +17,25 @@ from collections.abc import (
     MutableMapping,
     Sequence,
 )
-from itertools import islice
 from typing import Any, Final, TypeVar
 
-from aflow.model.time import Clock
+from aflow.model.time import Clock, TimeDomain
+from aflow.state.backend import KeyTimerQueue
 from aflow.state.disk.residents import Residents
 from aflow.state.disk.scratch import Scratch
-from aflow.state.disk.snapshot_loader import MANY, loaded_entries
+from aflow.state.disk.snapshot_loader import MANY, GroupLoader
 from aflow.state.disk.stored_rows import AllBuckets, CombinedRows, SomeBuckets, stored_rows
+from aflow.state.disk.timers import DiskTimerQueue
+from aflow.state.key_kinds import KeyKinds
 from aflow.state.keyed_entries import Keyed, KeyedRows, KeyGroupCodec, KeyRow
 from aflow.state.memory import MemoryBackend
 from aflow.state.specs import ValueState
-from aflow.state.tables import Table
+from aflow.state.tables import Table, fits
 
 T = TypeVar("T")
 
-#: Restored entries written at once.
-_AT_ONCE: Final = 4096
+#: Restored entries written at once, which takes some milliseconds.
+_AT_ONCE: Final = 1024
 
 
 class DiskBackend(MemoryBackend):
@@ -58,23 +60,38 @@ class DiskBackend(MemoryBackend):
         table = self._untimed(spec)
         return _DiskTable(table.rows, self._admit, lambda: self._stored_keys(table))
 
+    def timers(self, domain: TimeDomain, kinds: KeyKinds) -> KeyTimerQueue:
+        return DiskTimerQueue(domain, self.key_codec, self._scratch, kinds)
+
     def capture(self, *, changes: bool) -> KeyedRows:
         self._sweep()
         changed, self._changed = self._changed, set()
         self._kinds.see(changed or ())
         return self._captured(changed if changes and not self._kinds.mixed else None)
 
-    def restore(self, keyed: Keyed) -> None:
-        super().restore({})
+    def restore_in_pieces(self, keyed: Keyed) -> Iterator[None]:
+        yield from super().restore_in_pieces({})
         self._residents.clear()
         self._scratch.clear()
+        described, as_declared = self._tables.described(), True
         changed: set[Hashable] = set()
-        puts = loaded_entries(keyed, self.key_codec, self._tables, self._kinds, changed)
-        while some := list(islice(puts, _AT_ONCE)):
-            self._scratch.store.write(some)
+        waiting: list[tuple[bytes, bytes]] = []
+        for group in self.key_codec.own_groups(keyed):
+            loader = GroupLoader(group, self.key_codec, self._tables)
+            for entries in loader.entries():
+                waiting += entries
+                if len(waiting) >= _AT_ONCE:
+                    self._scratch.store.write(waiting)
+                    waiting.clear()
+                yield
+            self._kinds.see(loader.held)
+            as_declared = as_declared and fits(group.names, described)
+            if len(changed) < MANY:
+                changed |= loader.changed
+        if waiting:
+            self._scratch.store.write(waiting)
         # The next capture holds them; it is complete if they are too many, or rows were stored as other types.
-        few = len(changed) < MANY and self._tables.as_declared(self.key_codec.own(keyed))
-        self._changed = changed if few else None
+        self._changed = changed if as_declared and len(changed) < MANY else None
 
     def get(self, name: str, key: Hashable) -> object | None:
         table = self._tables.known(name)

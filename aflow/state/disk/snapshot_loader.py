@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator
 from typing import Final
 
 from aflow.errors import RestoreError, shown
 from aflow.model.codecs import CodecError
 from aflow.model.keys import encode_key
+from aflow.model.time import Timestamp
 from aflow.state.disk.buckets import BUCKETS, Held, encode_bucket
 from aflow.state.disk.expiry_index import index_entry
-from aflow.state.key_kinds import KeyKinds
-from aflow.state.keyed_entries import Keyed, KeyGroupCodec
-from aflow.state.layouts import description
-from aflow.state.snapshot import STATES, Entry
+from aflow.state.keyed_entries import GroupReader, KeyGroupCodec
+from aflow.state.snapshot import STATES
+from aflow.state.stored_entries import Entry, batched
 from aflow.state.tables import TOUCHED, Table, Tables
 from aflow.state.timed_rows import decode_moment, encode_moment
 
@@ -21,74 +21,63 @@ from aflow.state.timed_rows import decode_moment, encode_moment
 MANY: Final = 1 << 20
 
 
-def loaded_entries(
-    keyed: Keyed, key_codec: KeyGroupCodec, tables: Tables, kinds: KeyKinds, changed: set[Hashable]
-) -> Iterator[tuple[bytes, bytes]]:
-    """Yield the entries for an empty database. Raises ``RestoreError`` as ``KeyedBackend.restore`` does.
+class GroupLoader:
+    """The state of one key group, as entries for an empty database."""
 
-    Adds keys to ``changed`` whose rows have expired, or have another last touch than in the snapshot, up to about
-    ``MANY`` keys.
-    """
-    for group, names in keyed.items():
-        one = {group: names}
-        for own in key_codec.own(one):
-            of_group = _Group(own, key_codec, tables)
-            yield from of_group.puts(one)
-            kinds.see(of_group.held)
-            if len(changed) < MANY:
-                changed |= of_group.changed
-
-
-class _Group:
-    """The state of one key group."""
-
-    def __init__(
-        self, names: Mapping[str, tuple[Entry, ...]], key_codec: KeyGroupCodec, tables: Tables
-    ) -> None:
+    def __init__(self, group: GroupReader, key_codec: KeyGroupCodec, tables: Tables) -> None:
+        """Raises ``RestoreError`` as ``KeyedBackend.restore`` does."""
+        self._group: Final = group
         self._key_codec: Final = key_codec
-        self._stored: Final = tables.stored(names)
-        self._described: Final = {name.decode(): data for name, data in names.get(STATES, ())}
+        self._stored: Final = tables.stored(group.names)
+        self._described: Final = {name.decode(): data for name, data in group.names.get(STATES, ())}
+        self._declared: Final = tables.described()
         self._width: Final = len(tables)
         #: State by key; equal keys of different types are one key.
         self.held: Final[dict[Hashable, Held]] = {}
-        #: Keys whose rows differ from the snapshot.
+        #: Keys whose rows have expired, or have another last touch than in the snapshot.
         self.changed: Final[set[Hashable]] = set()
 
-    def puts(self, keyed: Keyed) -> Iterator[tuple[bytes, bytes]]:
+    def entries(self) -> Iterator[list[Entry]]:
+        """Yield the entries in pieces, of which some are empty. Raises ``RestoreError``."""
         for table in self._stored:
-            if table.timed is None:
-                self._read(table, keyed)
-            else:
-                yield from self._read_timed(table, keyed)
+            yield from self._read(table) if table.timed is None else self._read_timed(table)
         buckets: dict[bytes, list[Held]] = {}
-        for key, held in self.held.items():
-            buckets.setdefault(BUCKETS + encode_key(key), []).append(held)
-        for place, bucket in buckets.items():
-            yield place, encode_bucket(bucket)
+        for some in batched(self.held.items()):
+            for key, held in some:
+                buckets.setdefault(BUCKETS + encode_key(key), []).append(held)
+            yield []
+        for filled in batched(buckets.items()):
+            yield [(place, encode_bucket(bucket)) for place, bucket in filled]
 
-    def _read(self, table: Table, keyed: Keyed) -> None:
-        for key, data in self._key_codec.read(keyed, table.name):
-            self._hold(table, key, self._current(table, key, data))
+    def _read(self, table: Table) -> Iterator[list[Entry]]:
+        for keys, stored in self._group.read(table.name):
+            for key, data in zip(keys, stored, strict=True):
+                self._hold(table, key, self._current(table, key, data))
+            yield []
 
-    def _read_timed(self, table: Table, keyed: Keyed) -> Iterator[tuple[bytes, bytes]]:
+    def _read_timed(self, table: Table) -> Iterator[list[Entry]]:
         """Read the rows of a state with a time to live, and yield their index entries."""
         timed, now = table.timed_rows, table.timed_rows.now()
-        touched = self._key_codec.read(keyed, f"{TOUCHED}{table.name}")
-        moments = {key: decode_moment(data) for key, data in touched}
-        for key, data in self._key_codec.read(keyed, table.name):
-            stored = moments.get(key)
-            moment = now if stored is None else min(stored, now)
-            if moment != stored or timed.is_expired(moment, now):
-                self.changed.add(key)
-            if not timed.is_expired(moment, now):
-                self._hold(table, key, encode_moment(moment) + self._current(table, key, data))
-                place = BUCKETS + encode_key(key)
-                yield index_entry(table, place, moment)
+        moments: dict[Hashable, Timestamp] = {}
+        for keys, stored in self._group.read(f"{TOUCHED}{table.name}"):
+            moments.update(zip(keys, map(decode_moment, stored), strict=True))
+            yield []
+        for keys, stored in self._group.read(table.name):
+            index: list[Entry] = []
+            for key, data in zip(keys, stored, strict=True):
+                touched = moments.get(key)
+                moment = now if touched is None else min(touched, now)
+                if moment != touched or timed.is_expired(moment, now):
+                    self.changed.add(key)
+                if not timed.is_expired(moment, now):
+                    self._hold(table, key, encode_moment(moment) + self._current(table, key, data))
+                    index.append(index_entry(table, BUCKETS + encode_key(key), moment))
+            yield index
 
     def _current(self, table: Table, key: Hashable, data: bytes) -> bytes:
         """Return ``data`` in the encoding of the declared type, by which the next capture describes all rows."""
         value = table.decoded(key, data)
-        if self._described.get(table.name) == description(table.layout):
+        if self._described.get(table.name) == self._declared[table.name]:
             return data
         try:
             return table.layout.encode(value)

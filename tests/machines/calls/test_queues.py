@@ -187,3 +187,17 @@ def test_keys_that_are_equal_share_their_turns() -> None:
 def test_a_key_that_cannot_be_hashed_is_refused() -> None:
     with pytest.raises(TypeError, match="unhashable"):
         KeyTurns().admit(of_keys(["a", "list"]))
+
+
+def test_a_result_that_is_there_follows_the_call_before_it_when_that_is_settled() -> None:
+    """A call with a result counts as settled, and may be settled later again: as those of a snapshot are."""
+    queue, (one, two) = OrderedCalls(), calls("one", "two")
+    queue.put([one, two])
+    two.result = 2
+
+    queue.settle(one)
+    first = taken(queue)
+    queue.settle(two)
+
+    assert first == [["one", "two"]]
+    assert taken(queue) == []

@@ -70,6 +70,33 @@ def test_results_leave_as_they_came_or_as_they_complete(order: str, expected: li
     assert outcome.took == timedelta(seconds=10)
 
 
+@pytest.mark.parametrize("order", ORDERS)
+def test_a_result_behind_a_failed_call_is_emitted_when_the_failure_is_dropped(order: str) -> None:
+    """The failed call is slower than the call behind it, and no later call completes."""
+
+    async def slow_failure(number: int) -> int:
+        if number == 0:
+            await asyncio.sleep(2)
+            raise ConnectionError
+        await asyncio.sleep(1)
+        return number
+
+    flow, sink = af.Flow("calls"), CollectSink[int]()
+    numbers = flow.source([0, 1], name="numbers")
+    drop = af.calls.CallOptions[int](on_error=af.calls.Drop())
+    match order:
+        case "by key":
+            keyed = numbers.key_by(lambda number: number)
+            keyed.map_async(slow_failure, name="calls", **drop).to(sink)
+        case _:
+            drop["ordered"] = order == "ordered"
+            numbers.map_async(slow_failure, name="calls", **drop).to(sink)
+
+    run_flow(flow)
+
+    assert sink.values == [1]
+
+
 def test_by_key_a_slow_key_holds_up_nobody_else_and_keeps_its_order() -> None:
     service = Service(lambda number: 10.0 if number == 0 else 1.0, key=lambda number: number % 2)
     flow, sink = asked(range(6), service, "by key")

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from typing import Any
 
+from aflow.machines.batch_size import BatchSize
 from aflow.machines.calls.settings import CallSettings
 from aflow.model.batch import Batch
 from aflow.operators.base import OperatorContext
@@ -14,6 +15,7 @@ from aflow.runtime.calls.slots import CallSlots
 from aflow.runtime.clock import SystemClock
 from aflow.runtime.loop_budget import LoopBudget
 from aflow.runtime.mailbox_loop import MailboxLoop, SuspendReason
+from aflow.runtime.pieces import ChainPieces, OperatorPieces
 from aflow.testing.virtual_time import settle, virtual_time
 from tests.operators.driver import ManualTime, RecordingOutput
 
@@ -40,8 +42,14 @@ class Beside:
         )
         self.step = AsyncOperator(CallSettings(call=self._call, capacity=1))
         self.step.open(OperatorContext(name="step", output=self.output, clock=time, alarm=time))
+        chain = ChainPieces(loop_budget, clock, self.loop.resume)
         self.slots = CallSlots(
-            self.step, self.loop, loop_budget, rooms=[self.behind], report=_nothing_to_report
+            self.step,
+            self.loop,
+            loop_budget,
+            rooms=[self.behind],
+            pieces=OperatorPieces(chain, 0, "step", BatchSize(1024, 1.0)),
+            report=_nothing_to_report,
         )
         self.slots.start()
         self._running = asyncio.create_task(self.loop.run(self._look))

@@ -14,7 +14,12 @@ from aflow.model.elements import ACTIVE, IDLE, Watermark
 from aflow.model.key_groups import key_group, subtask_of
 from aflow.model.time import MAX_TIMESTAMP
 from aflow.runtime.channel import Element
-from aflow.runtime.checkpoints.inflight import ElementOrigin, InFlightCodec, restored_channels
+from aflow.runtime.checkpoints.inflight import (
+    ElementOrigin,
+    InFlightCodec,
+    restored_channels,
+    restored_in_chain,
+)
 from aflow.runtime.checkpoints.sections import IN_FLIGHT, WAITING
 from aflow.state.snapshot import OperatorSnapshot
 
@@ -51,6 +56,23 @@ def by_value(value: object, readers: int) -> int:
 
 
 ALL = [HashByKey(), Rebalance(), Forward(), Custom(by_value), Broadcast()]
+
+
+def test_records_keep_the_watermarks_that_they_meet_in_their_own_channel_only() -> None:
+    met = Batch(["a", "b"], [7, 9], ["key", "key"], [3, 6])
+    held: dict[ElementOrigin, list[Element]] = {
+        origin: [met] for origin in channels(HashByKey(), 1, 2).values() if origin.reader == 0
+    }
+    snapshot = stored(held)
+
+    same = restored_channels(PLAIN, "step", snapshot, channels(HashByKey(), 1, 2), 128)
+    other = restored_channels(PLAIN, "step", snapshot, channels(HashByKey(), 1, 3), 128)
+    chained = restored_in_chain(PLAIN, "step", snapshot, 0, 2)
+
+    bare = met.without_watermarks()
+    assert list(same.values()) == [[met]]
+    # Records of several channels follow each other there, and each channel has watermarks of its own.
+    assert (list(other.values()), chained) == ([[bare]], [bare])
 
 
 @pytest.mark.parametrize("partitioning", ALL, ids=lambda one: type(one).__name__)

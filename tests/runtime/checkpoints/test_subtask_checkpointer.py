@@ -17,8 +17,9 @@ from aflow.runtime.checkpoints.directory.storage import DirectoryStorage
 from aflow.runtime.checkpoints.inflight import InFlightCodec
 from aflow.runtime.checkpoints.statistics import SubtaskCheckpoint
 from aflow.runtime.checkpoints.subtask_checkpointer import SubtaskCheckpointer
-from aflow.runtime.loop_budget import WorkerActivity
+from aflow.runtime.loop_budget import LoopBudget, WorkerActivity
 from aflow.runtime.mailbox import Mailbox
+from aflow.runtime.pieces import ChainPieces
 from aflow.runtime.splits import Progress, SplitPosition
 from aflow.runtime.task_environment import TaskId
 from aflow.runtime.timer_service import TimerService
@@ -60,6 +61,13 @@ def timers() -> TimerService:
     return TimerService(loop, VirtualClock(), Mailbox(loop, lambda: None))
 
 
+def no_pieces() -> ChainPieces:
+    """The pieces of a chain without unfinished work."""
+    clock = VirtualClock()
+    budget = LoopBudget(asyncio.get_running_loop(), clock, 0.002)
+    return ChainPieces(budget, clock, lambda: None)
+
+
 class Half:
     """A source that has partly read a split."""
 
@@ -85,6 +93,7 @@ async def test_a_checkpoint_with_missing_barriers_is_stored_but_not_acknowledged
         timers(),
         operators=[],
         edges=[],
+        pieces=no_pieces(),
         source=Half(),
     )
 
@@ -115,6 +124,7 @@ async def test_parts_are_stored_in_the_order_of_captures_whichever_task_begins_f
         timers(),
         operators=[],
         edges=[],
+        pieces=no_pieces(),
         source=Half(),
     )
 

@@ -13,7 +13,15 @@ fences of ``epochs``. Handlers of other keys after it do not wait.
 from __future__ import annotations
 
 import copy
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Sequence
+from collections.abc import (
+    Awaitable,
+    Callable,
+    Generator,
+    Hashable,
+    Iterable,
+    Iterator,
+    Sequence,
+)
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, Final
@@ -50,6 +58,7 @@ from aflow.operators.calls.stored import StoredCalls
 from aflow.operators.group_watermarks import no_group_ahead, restored_watermarks
 from aflow.operators.handler_results import iterable
 from aflow.operators.keyed_state import keyed_backend
+from aflow.operators.pieces import slices
 from aflow.state.keyed_entries import CapturedRows, KeyedRows
 from aflow.state.layouts import descriptions
 from aflow.state.snapshot import Captured, OperatorSnapshot
@@ -143,26 +152,30 @@ class KeyedHandlers:
         for call in calls:
             self.queue.put_in(call, epoch)
 
-    def on_watermark(self, timestamp: Timestamp, emitted: Timestamp) -> bool:
+    def on_watermark(self, timestamp: Timestamp, emitted: Timestamp) -> Generator[int, None, bool]:
         """Return True if ``timestamp`` was queued, after handlers that run and timers that are due at it.
 
-        ``emitted`` is the last watermark that the operator emitted (epoch ms).
+        In pieces, between which nothing may be emitted. ``emitted`` is the last watermark that the operator emitted
+        (epoch ms).
         """
         self._ahead = self._ahead.after(emitted)
-        keys = self._timers.reached(timestamp)
+        keys = yield from self._timers.reached(timestamp)
         if not keys and not len(self.queue):
             self.queue.passed(timestamp)
             return False
         closed = self.queue.last
         self.queue.put_fence(Watermark(timestamp))
-        self._start_next(key for key in keys if self._key_queues.begin(key, closed))
+        for some in slices(keys):
+            self._start_next(key for key in some if self._key_queues.begin(key, closed))
+            yield 0
         return True
 
-    def on_time(self, now: Timestamp) -> None:
-        """Put the handlers of processing timers that the clock has reached."""
+    def on_time(self, now: Timestamp) -> Iterator[int]:
+        """Put the handlers of processing timers that the clock has reached, in pieces."""
         if not self._ended:
-            fired = self._timers.fired(now)
-            self.put([timer_call(TimeDomain.PROCESSING, at, key) for at, key in fired])
+            for fired in self._timers.fired(now):
+                self.put([timer_call(TimeDomain.PROCESSING, at, key) for at, key in fired])
+                yield 0
             self._scheduler.instructions.wakes = True
             self._set_alarm()
 
@@ -294,14 +307,16 @@ class KeyedHandlers:
             captured, self._stored, self._context.subtask, running_handlers(self.queue.calls)
         )
 
-    def restore(self, snapshot: OperatorSnapshot, received: Timestamp) -> Timestamp:
+    def restore_in_pieces(
+        self, snapshot: OperatorSnapshot, received: Timestamp
+    ) -> Generator[None, None, Timestamp]:
         """Run handlers again that had not taken effect, before all others. Return the watermark that was received.
 
         It is the smallest one of the former subtasks, or ``received``; each key keeps that of its own subtask.
         """
         watermark, self._ahead = restored_watermarks(snapshot, received, self._context)
         self._begin_epochs(watermark)
-        self._backend.restore(snapshot.keyed)
+        yield from self._backend.restore_in_pieces(snapshot.keyed)
         home = first = self.queue.last
         if watermark > MIN_TIMESTAMP:
             # It may not have been emitted.
@@ -310,7 +325,9 @@ class KeyedHandlers:
         own = restored(snapshot, self._stored, self._context, home, first)
         queued = {call.key for call, _ in own.records} | {key for key, _ in own.firing}
         horizon = max([watermark, *(epoch.ends for epoch in own.epochs if epoch.ends is not None)])
-        self._timers.restore(self._backend.key_codec, snapshot.keyed, horizon, queued)
+        yield from self._timers.restore_in_pieces(
+            self._backend.key_codec, snapshot.keyed, horizon, queued
+        )
         firing = [key for key, epoch in own.firing if self._key_queues.begin(key, epoch)]
         for call, epoch in own.records:
             self._put_in((call,), epoch)

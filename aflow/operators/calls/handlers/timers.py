@@ -9,13 +9,16 @@ has passed are due at once, and fire with the next watermark.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Collection, Container, Hashable, Mapping
+from collections.abc import Collection, Container, Generator, Hashable, Iterator, Mapping
 from typing import Final
 
 from aflow.machines.timer_queue import TimerQueue
 from aflow.model.time import MIN_TIMESTAMP, TimeDomain, Timestamp
 from aflow.operators.key_timers import KeyTimers
+from aflow.operators.pieces import slices
+from aflow.state.key_kinds import KeyKinds
 from aflow.state.keyed_entries import Keyed, KeyGroupCodec, Members
+from aflow.state.stored_entries import batched
 
 
 class _NoAlarm:
@@ -25,11 +28,15 @@ class _NoAlarm:
         return None
 
 
+def _in_memory(domain: TimeDomain, kinds: KeyKinds) -> TimerQueue[Hashable, None]:
+    return TimerQueue()
+
+
 class HandlerTimers:
     """Timers by key, in both time domains."""
 
     def __init__(self) -> None:
-        self._all: Final = KeyTimers(_NoAlarm())
+        self._all: Final = KeyTimers(_NoAlarm(), _in_memory)
         self._upcoming: Final[dict[TimeDomain, TimerQueue[Hashable, None]]] = {
             domain: TimerQueue() for domain in TimeDomain
         }
@@ -77,13 +84,16 @@ class HandlerTimers:
         due = self._due.get(key)
         return due[0] if due else None
 
-    def reached(self, watermark: Timestamp) -> Collection[Hashable]:
-        """Advance to ``watermark``, and return the keys without a queue that may have due timers."""
+    def reached(self, watermark: Timestamp) -> Generator[int, None, Collection[Hashable]]:
+        """Advance to ``watermark``, in pieces, and return the keys without a queue that may have due timers."""
         self._horizon = max(self._horizon, watermark)
         found, self._late = self._late, {}
-        for at, key, _ in self._upcoming[TimeDomain.EVENT].due(watermark):
-            insort(self._due.setdefault(key, []), at)
-            found[key] = None
+        for timers in slices(self._upcoming[TimeDomain.EVENT].due_in_pieces(watermark)):
+            for timer in timers:
+                if timer is not None:
+                    insort(self._due.setdefault(timer.key, []), timer.time)
+                    found[timer.key] = None
+            yield 0
         return found
 
     def on_queue_empty(self, key: Hashable) -> None:
@@ -91,11 +101,12 @@ class HandlerTimers:
         if key in self._due:
             self._late[key] = None
 
-    def fired(self, now: Timestamp) -> list[tuple[Timestamp, Hashable]]:
-        """Return time and key of the processing timers that the clock has reached."""
-        fired = [(at, key) for at, key, _ in self._upcoming[TimeDomain.PROCESSING].due(now)]
-        self._fired.update(fired)
-        return fired
+    def fired(self, now: Timestamp) -> Iterator[list[tuple[Timestamp, Hashable]]]:
+        """Yield lists with time and key of the processing timers that the clock has reached."""
+        for timers in slices(self._upcoming[TimeDomain.PROCESSING].due_in_pieces(now)):
+            fired = [(timer.time, timer.key) for timer in timers if timer is not None]
+            self._fired.update(fired)
+            yield fired
 
     def waits(self, at: Timestamp, key: Hashable) -> bool:
         """Return True if a processing timer that fired still exists."""
@@ -114,23 +125,25 @@ class HandlerTimers:
         """As ``KeyTimers.capture``."""
         return self._all.capture(changes=changes, beside=beside)
 
-    def restore(
+    def restore_in_pieces(
         self,
         key_codec: KeyGroupCodec,
         keyed: Keyed,
         horizon: Timestamp,
         queued: Container[Hashable],
-    ) -> None:
+    ) -> Iterator[None]:
         """Restore the timers. Raises ``RestoreError``.
 
         ``queued`` are keys with restored handlers: their timers up to ``horizon`` are due, those of others upcoming.
         """
         self._horizon = horizon
-        self._all.restore(key_codec, keyed)
-        for at, key, _ in self._all.queues[TimeDomain.EVENT].entries():
-            if at <= horizon and key in queued:
-                insort(self._due.setdefault(key, []), at)
-            else:
-                self._upcoming[TimeDomain.EVENT].register(at, key, None)
-        for at, key, _ in self._all.queues[TimeDomain.PROCESSING].entries():
-            self._upcoming[TimeDomain.PROCESSING].register(at, key, None)
+        yield from self._all.restore_in_pieces(key_codec, keyed)
+        for domain, queue in self._all.queues.items():
+            upcoming = self._upcoming[domain]
+            for some in batched(queue.entries()):
+                for at, key, _ in some:
+                    if domain is TimeDomain.EVENT and at <= horizon and key in queued:
+                        insort(self._due.setdefault(key, []), at)
+                    else:
+                        upcoming.register(at, key, None)
+                yield

@@ -20,6 +20,7 @@ from aflow.runtime.checkpoints.directory.paths import local_folder
 from aflow.runtime.checkpoints.directory.session import THREADS
 from aflow.runtime.checkpoints.directory.threads import to_its_end
 from aflow.runtime.checkpoints.storage import Restored
+from aflow.runtime.clock import release_gil
 from aflow.state.manifest import FileRef, Link, Manifest, manifest_of, wrong_size, wrong_with
 from aflow.state.parts import decoded, encoded
 from aflow.state.read_errors import wrap_read_errors
@@ -80,7 +81,8 @@ def content(source: ReadSource, ref: FileRef) -> Content:
     if wrong is not None:
         raise RestoreError(f"{path} {wrong}")
     with source.turn:
-        return decoded(data, what=str(path))
+        # Otherwise the event loop would wait 5 ms for the lock of the interpreter whenever it wakes up.
+        return decoded(data, what=str(path), after_frame=release_gil)
 
 
 def _check_folders(folder: Path, ref: FileRef) -> None:

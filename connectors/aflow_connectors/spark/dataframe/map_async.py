@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
 from inspect import currentframe
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, Protocol, TypeVar
 
 from aflow.backfill.blocks import ExitBatch
 from aflow.backfill.call_fragment import (
@@ -190,7 +190,7 @@ async def _call(
     payload: Payload[Enrichment], inbox: BridgeInput[list[Any]], outbox: BridgeOutput[list[Any]]
 ) -> None:
     step = payload.content
-    collected = _Collected(outbox)
+    collected = CollectedResults(outbox)
     async with (
         pooled_resources(payload.digest, step.fragment, step.name) as resources,
         asyncio.TaskGroup() as group,
@@ -208,10 +208,18 @@ async def _call(
         collected.end()
 
 
-class _Collected:
+class RecordsOutput(Protocol):
+    """Takes batches of results; a ``BridgeOutput``."""
+
+    async def put(self, result: list[Any]) -> None:
+        """Pass ``result`` on; wait while there is no room."""
+        ...
+
+
+class CollectedResults:
     """Results that are buffered until an Arrow batch of them is worthwhile."""
 
-    def __init__(self, outbox: BridgeOutput[list[Any]]) -> None:
+    def __init__(self, outbox: RecordsOutput) -> None:
         self._outbox = outbox
         self._records: list[Any] = []
         #: Set when the first of the results has waited for long enough, and at the end.
@@ -239,6 +247,7 @@ class _Collected:
             await self._lingers.wait()
             self._lingers.clear()
             await self._send()
+        await self._send()  # results that came, with the end, while the others were being sent
 
     async def _send(self) -> None:
         async with self._sending:

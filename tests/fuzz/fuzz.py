@@ -1,0 +1,90 @@
+"""Runs random cases for a time, and says how to repeat the one that fails.
+
+``FUZZ_SECONDS`` is the time for each kind of case, and ``FUZZ_SEED`` the seed of its first round; ``make fuzz`` sets
+both.
+"""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from typing import Final, Protocol
+
+import hypothesis
+from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis.strategies import SearchStrategy
+
+#: Seconds in the suite. A failing case is shrunk, which may take longer.
+SECONDS: Final = 30.0
+
+#: Cases of a round. Hypothesis begins each round with small ones.
+ROUND: Final = 60
+
+#: Numbers between the seeds of two kinds of cases that run at the same time.
+_SEEDS: Final = 2**32
+
+
+class Checked(Protocol):
+    """A random case."""
+
+    def check(self) -> None:
+        """Raise an exception if the engine and the oracle differ."""
+        ...
+
+
+def fuzz(cases: SearchStrategy[Checked]) -> None:
+    """Check random cases, round by round, each with the next seed, until the time is over.
+
+    A failure shows the smallest failing case that was found, as an expression, and the seed of its round.
+    """
+    seconds = float(os.environ.get("FUZZ_SECONDS", SECONDS))
+    seed = _first_seed()
+    end = time.monotonic() + seconds
+    while True:
+        _check_round(cases, seed, end)
+        if time.monotonic() >= end:
+            return
+        seed += 1
+
+
+def _check_round(cases: SearchStrategy[Checked], seed: int, end: float) -> None:
+    @hypothesis.seed(seed)
+    @settings(
+        max_examples=ROUND,
+        database=None,
+        deadline=None,
+        # Cases that reuse parts of earlier ones take the place of small ones.
+        phases=[Phase.generate, Phase.shrink],
+        suppress_health_check=[
+            HealthCheck.filter_too_much,
+            HealthCheck.too_slow,
+            HealthCheck.data_too_large,
+            HealthCheck.large_base_example,
+        ],
+        print_blob=False,
+        report_multiple_bugs=False,
+    )
+    @given(case=cases)
+    def check(case: Checked) -> None:
+        if failures or time.monotonic() < end:
+            try:
+                case.check()
+            except BaseException as exc:
+                failures.append(exc)
+                raise
+
+    failures: list[BaseException] = []
+    try:
+        check()
+    except BaseException as exc:
+        exc.add_note(
+            f"Repeat it with `make fuzz MINUTES=1 SEED={seed}`, or call check() of the case above."
+        )
+        raise
+
+
+def _first_seed() -> int:
+    """Return the seed of the first round: the same in each run of the suite."""
+    text = os.environ.get("FUZZ_SEED", "0")
+    return random.SystemRandom().randrange(_SEEDS) if text == "random" else int(text)
