@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from itertools import chain
 from typing import Final, Generic, TypeAlias, TypeVar, cast
 
@@ -31,6 +32,10 @@ KeyRow: TypeAlias = tuple[Hashable, bytes]
 """A key, which is not yet encoded, and an encoded value."""
 
 
+def _nothing() -> Iterator[None]:
+    return iter(())
+
+
 @dataclass(frozen=True, slots=True)
 class KeyedRows:
     """State of many keys at one moment: values are encoded, keys are not."""
@@ -41,6 +46,8 @@ class KeyedRows:
     """Changed keys, all of whose rows are in ``rows`` (a changed key without rows was removed); None: all keys."""
     described: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
     """Description by state name, for ``STATES`` in each key group that has the name."""
+    gather: Callable[[], Iterator[None]] = _nothing
+    """Collects rows that are not collected yet, in pieces, as ``Captured.gather``; the first iteration does so too."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -211,6 +218,9 @@ class CapturedRows:
     operator: Mapping[str, tuple[bytes, ...]] = field(default_factory=dict[str, tuple[bytes, ...]])
     broadcast: Mapping[str, tuple[bytes, ...]] = field(default_factory=dict[str, tuple[bytes, ...]])
 
+    def gather(self) -> Iterator[None]:
+        return self.keyed.gather()
+
     def encoded(self) -> OperatorSnapshot:
         """Return the snapshot; each key is encoded once. Raises ``CheckpointError`` for a key without encoding."""
         places = _Places(self.key_codec.place)
@@ -293,6 +303,7 @@ def _replaced(
 
 def merge_rows(parts: Iterable[KeyedRows]) -> KeyedRows:
     """Merge rows that have no common name and are either all complete or all changes."""
+    parts = list(parts)
     rows: dict[str, Iterable[KeyRow]] = {}
     described: dict[str, bytes] = {}
     keys: set[Hashable] = set()
@@ -302,4 +313,9 @@ def merge_rows(parts: Iterable[KeyedRows]) -> KeyedRows:
         described.update(part.described)
         complete = complete or part.keys is None
         keys.update(part.keys or ())
-    return KeyedRows(rows, None if complete else keys, described)
+    return KeyedRows(rows, None if complete else keys, described, partial(_gather_all, parts))
+
+
+def _gather_all(parts: Iterable[KeyedRows]) -> Iterator[None]:
+    for part in parts:
+        yield from part.gather()

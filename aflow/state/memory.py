@@ -7,12 +7,14 @@ from heapq import merge
 from itertools import islice
 from operator import itemgetter
 from typing import Any, Final, TypeVar
+from weakref import ref
 
 from aflow.errors import FlowDefinitionError, OperatorError
 from aflow.machines.timer_queue import TimerQueue
 from aflow.model.time import MAX_TIMESTAMP, Clock, TimeDomain, Timestamp
 from aflow.state.backend import KeyTimerQueue
 from aflow.state.cells import ValueCell
+from aflow.state.gradual_capture import GradualCapture
 from aflow.state.key_kinds import KeyKinds
 from aflow.state.keyed_entries import (
     CapturedRows,
@@ -32,6 +34,9 @@ T = TypeVar("T")
 
 #: Up to this number of changed keys, changes are always captured alone.
 _FEW: Final = 256
+
+#: Number of rows from which a complete capture collects them in pieces.
+_MANY: Final = 4096
 
 #: Maximal number of noted changed keys; with more the next capture is complete. It bounds the memory of a job that
 #: was restored and takes no checkpoints.
@@ -68,9 +73,13 @@ class MemoryBackend:
         #: Keys touched since the last capture or restore; None: the next capture is complete.
         self._changed: set[Hashable] | None = None
         self._kinds: Final = KeyKinds()
+        #: Complete captures whose rows are not all collected, as long as they are referenced.
+        self._gradual: list[ref[GradualCapture]] = []
 
     def touch(self, keys: Sequence[Hashable]) -> None:
         # Hot path: once for each batch of a keyed step.
+        if self._gradual:
+            self._save(keys)
         if self._changed is not None:
             self._changed.update(keys)
             if len(self._changed) > MOST:
@@ -96,9 +105,11 @@ class MemoryBackend:
     def capture(self, *, changes: bool) -> KeyedRows:
         self._sweep()
         changed, self._changed = self._changed, set()
-        most = max((len(table.rows) for table in self._tables), default=0)
+        most = self._most_rows()
         if not changes or (changed is not None and len(changed) > max(_FEW, most // 2)):
             changed = None
+        if changed is None and most >= _MANY:
+            return self._captured_gradually()
         # A table may hold an equal key of another type than the changed one; the captured keys count.
         self._see(changed)
         return self._captured(None if self._kinds.mixed else changed)
@@ -141,6 +152,9 @@ class MemoryBackend:
         return list(table.rows) if table.timed is None else list(filter(table.has_row, table.rows))
 
     def close(self) -> None:
+        for capture in self._unfinished():
+            for _ in capture.gather():
+                pass
         for table in self._tables:
             table.clear()
 
@@ -165,6 +179,27 @@ class MemoryBackend:
         for table in self._tables:
             rows.update(table.captured(changed))
         return KeyedRows(rows, changed, self._tables.described())
+
+    def _captured_gradually(self) -> KeyedRows:
+        """Capture the rows of all keys; they are collected in pieces."""
+        capture = GradualCapture(self._tables, self._kinds)
+        self._gradual.append(ref(capture))
+        return KeyedRows(dict(capture.rows), None, self._tables.described(), capture.gather)
+
+    def _unfinished(self) -> list[GradualCapture]:
+        """Return the gradual captures that are referenced and not complete, and forget the others."""
+        found = [capture for one in self._gradual if (capture := one()) is not None]
+        unfinished = [capture for capture in found if not capture.is_complete]
+        self._gradual = [ref(capture) for capture in unfinished]
+        return unfinished
+
+    def _save(self, keys: Sequence[Hashable]) -> None:
+        """Collect the rows of ``keys``, which may change now, for the gradual captures."""
+        for capture in self._unfinished():
+            capture.save(keys)
+
+    def _most_rows(self) -> int:
+        return max((len(table.rows) for table in self._tables), default=0)
 
     def _note(self, changed: Iterable[Hashable]) -> None:
         if self._changed is not None:

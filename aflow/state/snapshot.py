@@ -8,13 +8,14 @@ A snapshot is *complete*, or holds the *changes* since an earlier one. Then it h
 keys in ``replaced``; such a key without rows was removed. Names in ``members`` are sets instead (timers): ``keyed`` has
 their added entries and ``removed`` their removed ones. Operator and broadcast state are always complete.
 
-A snapshot is taken in two steps. ``Operator.capture`` collects the state in the task, at once; later changes are not
-visible in it. ``Captured.encoded`` encodes it later and anywhere (in a worker thread).
+A snapshot is taken in three steps. ``Operator.capture`` captures the state in the task, at once; later changes are not
+visible in it. ``Captured.gather`` collects rows that the capture only refers to, in pieces on the event loop.
+``Captured.encoded`` encodes all of it, later and anywhere (in a worker thread).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Iterable, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, Protocol
 
@@ -65,6 +66,13 @@ class OperatorSnapshot:
 class Captured(Protocol):
     """State of an operator at one moment, to be encoded. It never changes."""
 
+    def gather(self) -> Iterator[None]:
+        """Collect what is not collected yet, in pieces of a millisecond or less, while the operator goes on.
+
+        On the event loop, and to its end before ``encoded`` is called in another thread. Raises ``CheckpointError``.
+        """
+        ...
+
     def encoded(self) -> OperatorSnapshot:
         """Return the snapshot. May take long and be called in a worker thread. Raises ``CheckpointError``."""
         ...
@@ -75,6 +83,9 @@ class Ready:
     """A capture that is encoded already."""
 
     snapshot: OperatorSnapshot
+
+    def gather(self) -> Iterator[None]:
+        return iter(())
 
     def encoded(self) -> OperatorSnapshot:
         return self.snapshot

@@ -89,6 +89,9 @@ class CapturedCalls:
     fences: StoredFences | None
     results: StoredResults | None
 
+    def gather(self) -> Iterator[None]:
+        return iter(())
+
     def encoded(self) -> OperatorSnapshot:
         operator: dict[str, tuple[bytes, ...]] = {}
         if parts := self.stored.encoded(self.subtask, self.calls):

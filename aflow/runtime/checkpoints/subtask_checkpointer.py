@@ -1,8 +1,9 @@
 """The work of one subtask for a checkpoint.
 
 The order: emit the barrier, capture the state of the operators (that is the pause). Then, while records are processed,
-wait for the records in flight and for what sinks prepare, encode everything in a worker thread, store it, acknowledge.
-Nothing needs to be prepared before the barrier: operators hold no output back.
+collect rows that captures only refer to, wait for the records in flight and for what sinks prepare, encode everything
+in a worker thread, store it, acknowledge. Nothing needs to be prepared before the barrier: operators hold no output
+back.
 
 State that cannot be encoded (its type was not declared) fails the job, since it would fail every later checkpoint; a
 failure of the storage fails the checkpoint.
@@ -41,7 +42,7 @@ from aflow.runtime.checkpoints.storable_check import Progressing
 from aflow.runtime.checkpoints.storage import CheckpointStorage
 from aflow.runtime.clock import RuntimeClock
 from aflow.runtime.edges import OutEdge
-from aflow.runtime.loop_budget import WorkerActivity
+from aflow.runtime.loop_budget import DEFAULT_BUDGET, WorkerActivity
 from aflow.runtime.pieces import ChainPieces
 from aflow.runtime.task_environment import TaskId
 from aflow.runtime.timer_service import TimerService
@@ -54,6 +55,9 @@ _BACKLOG: Final = 4
 
 #: Milliseconds for which a mark that overtakes waits for the writer of a sink before it bypasses it.
 _WRITER_PATIENCE: Final = 1000
+
+#: Pieces of a capture that are collected in one pass of the loop, whatever the clock shows: a virtual one stands still.
+_PIECES: Final = 8
 
 #: Milliseconds in a second.
 _MS: Final = 1000.0
@@ -311,6 +315,7 @@ class SubtaskCheckpointer:
     async def _store(self, capture: _PendingCapture) -> None:
         """Store the part of a checkpoint after the preceding ones, and acknowledge it, or decline."""
         captured = self._clock.steady()
+        await self._gather(capture)
         await capture.before.wait()
         try:
             written = await self._written(capture)
@@ -334,6 +339,16 @@ class SubtaskCheckpointer:
             complete=written.complete,
         )
         self._coordinator.acknowledged(self.task, capture.barrier.id, written.chains, done)
+
+    async def _gather(self, capture: _PendingCapture) -> None:
+        """Collect the rows of large captures, in pieces. Raises ``CheckpointError`` for one that cannot be encoded."""
+        steady = self._clock.steady
+        until = steady() + DEFAULT_BUDGET
+        for one in capture.captured.values():
+            for number, _ in enumerate(one.gather(), 1):
+                if number % _PIECES == 0 or steady() >= until:
+                    await asyncio.sleep(0)
+                    until = steady() + DEFAULT_BUDGET
 
     async def _written(self, capture: _PendingCapture) -> _Written | None:
         """Complete the capture and store the part; return None if it cannot be stored or is not wanted any more."""

@@ -11,7 +11,7 @@ created again for them, and lead to the first epoch of the restored subtask, whi
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Final, cast
 
@@ -101,6 +101,9 @@ class CapturedHandlers:
     stored: StoredCalls
     subtask: int
     running: RunningHandlers
+
+    def gather(self) -> Iterator[None]:
+        return self.rows.gather()
 
     def encoded(self) -> OperatorSnapshot:
         snapshot = self.rows.encoded()

@@ -1,0 +1,221 @@
+"""A complete capture of many rows is collected in pieces, and has the state of its moment."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aflow.errors import CheckpointError
+from aflow.model.key_groups import DEFAULT_KEY_GROUPS, KeyGroupRange
+from aflow.state import gradual_capture, memory
+from aflow.state.keyed_entries import CapturedRows, KeyedRows, KeyGroupCodec
+from aflow.state.memory import MemoryBackend
+from aflow.state.snapshot import STATES, OperatorSnapshot, replay
+from aflow.state.specs import ListState, MapState, ValueState
+from aflow.testing.backend_checks import check_backend
+from tests.state.test_chains_of_backends import Watch
+
+MINUTE = timedelta(minutes=1)
+
+
+@pytest.fixture(autouse=True)
+def small_pieces() -> Iterator[None]:
+    """Collect every complete capture in pieces of three rows."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(memory, "_MANY", 0)
+        patch.setattr(gradual_capture, "_PIECE", 3)
+        yield
+
+
+def _backend(watch: Watch | None = None) -> MemoryBackend:
+    everything = KeyGroupRange(0, DEFAULT_KEY_GROUPS)
+    codec = KeyGroupCodec(
+        operator="step", key_groups=everything, key_group_count=DEFAULT_KEY_GROUPS
+    )
+    return MemoryBackend(codec, watch)
+
+
+class Step:
+    """A backend with a value, a list and a map, which one operation changes for some keys."""
+
+    def __init__(self, ttl: timedelta | None = None) -> None:
+        self.watch = Watch()
+        self.backend = _backend(self.watch)
+        self.value = self.backend.cell(ValueState[int]("value", of=int))
+        self.list = self.backend.cell(ListState[int]("list", of=int, ttl=ttl))
+        self.map = self.backend.cell(MapState[str, int]("map", key=str, of=int))
+
+    def change(self, operation: str, keys: list[int], number: int) -> None:
+        self.backend.touch(keys)
+        for key in keys:
+            self.backend.key = key
+            if operation == "set":
+                self.value.set(number)
+                self.list.add(number)
+                self.map.put(str(number), number)
+            elif operation == "add":
+                self.list.add(number)
+            elif operation == "clear":
+                self.value.clear()
+                self.list.clear()
+                self.map.clear()
+        self.backend.leave()
+
+    def encoded(self, captured: KeyedRows) -> OperatorSnapshot:
+        return CapturedRows(self.backend.key_codec, captured).encoded()
+
+
+def _sorted(snapshot: OperatorSnapshot) -> dict[int, dict[str, list[Any]]]:
+    """Return the rows without the descriptions, which also remain in key groups without rows."""
+    found = {
+        group: {
+            name: sorted(entries) for name, entries in names.items() if entries and name != STATES
+        }
+        for group, names in snapshot.keyed.items()
+    }
+    return {group: names for group, names in found.items() if names}
+
+
+OPERATIONS = st.lists(
+    st.tuples(
+        st.sampled_from(["set", "add", "clear", "gather", "wait"]),
+        st.lists(st.integers(0, 12), max_size=6),
+    ),
+    max_size=25,
+)
+
+
+@pytest.mark.parametrize("ttl", [None, MINUTE], ids=["for ever", "with a ttl"])
+def test_changes_between_pieces_are_not_in_the_capture(ttl: timedelta | None) -> None:
+    @given(before=OPERATIONS, after=OPERATIONS)
+    def check(before: Any, after: Any) -> None:
+        step = Step(ttl)
+        for number, (operation, keys) in enumerate(before):
+            step.change(operation, keys, number)
+        expected = _sorted(step.encoded(step.backend.capture(changes=False)))
+
+        captured = step.backend.capture(changes=False)
+        pieces = captured.gather()
+        for number, (operation, keys) in enumerate(after, 1000):
+            if operation == "gather":
+                next(pieces, None)
+            else:
+                step.change(operation, keys, number)
+
+        assert _sorted(step.encoded(captured)) == expected
+
+    check()
+
+
+def test_changes_after_a_gradual_capture_continue_its_chain() -> None:
+    @given(before=OPERATIONS, after=OPERATIONS)
+    def check(before: Any, after: Any) -> None:
+        step = Step()
+        for number, (operation, keys) in enumerate(before):
+            step.change(operation, keys, number)
+        base = step.backend.capture(changes=True)
+        pieces = base.gather()
+        for number, (operation, keys) in enumerate(after, 1000):
+            if operation == "gather":
+                next(pieces, None)
+            else:
+                step.change(operation, keys, number)
+        changes = step.backend.capture(changes=True)
+
+        chain = replay([step.encoded(base), step.encoded(changes)])
+
+        whole = step.encoded(step.backend.capture(changes=False))
+        assert _sorted(chain) == _sorted(whole)
+
+    check()
+
+
+def test_two_gradual_captures_at_a_time_have_their_own_moments() -> None:
+    step = Step()
+    step.change("set", list(range(20)), 1)
+    first = step.backend.capture(changes=False)
+    step.change("set", list(range(10)), 2)
+    second = step.backend.capture(changes=False)
+    next(first.gather())
+    step.change("clear", list(range(20)), 3)
+
+    later, earlier = step.encoded(second), step.encoded(first)
+
+    assert _value_of(earlier, 5) == [1]
+    assert _value_of(later, 5) == [2]
+    assert _value_of(earlier, 15) == _value_of(later, 15) == [1]
+
+
+def _value_of(snapshot: OperatorSnapshot, key: int) -> list[object]:
+    step = Step()
+    step.backend.restore(snapshot.keyed)
+    return [step.backend.get("value", key)]
+
+
+def test_a_row_that_expires_between_pieces_may_be_missing_and_no_other() -> None:
+    step = Step(MINUTE)
+    step.change("set", list(range(20)), 1)
+    captured = step.backend.capture(changes=False)
+    step.watch.time += 61_000
+    step.change("set", [30], 2)  # sweeps
+
+    restored = Step()
+    restored.backend.restore(step.encoded(captured).keyed)
+
+    assert set(restored.backend.keys("value")) == set(range(20))
+    assert len(restored.backend.keys("list")) <= 20
+
+
+def test_a_capture_that_nobody_needs_any_more_costs_nothing() -> None:
+    step = Step()
+    step.change("set", list(range(20)), 1)
+    captured = step.backend.capture(changes=False)
+    del captured
+    gc.collect()
+
+    step.change("set", [1], 2)
+
+    assert not step.backend._gradual
+
+
+def test_a_capture_outlives_its_backend() -> None:
+    step = Step()
+    step.change("set", list(range(20)), 1)
+    captured = step.backend.capture(changes=False)
+    step.backend.close()
+
+    restored = Step()
+    restored.backend.restore(step.encoded(captured).keyed)
+
+    assert set(restored.backend.keys("value")) == set(range(20))
+
+
+def test_a_value_that_cannot_be_stored_is_an_error_of_the_capture_or_of_its_pieces() -> None:
+    backend = _backend()
+    cell = backend.cell(ValueState[Any]("value", of=int))
+
+    def put(keys: range, value: Callable[[int], object]) -> None:
+        backend.touch(keys)
+        for key in keys:
+            backend.key = key
+            cell.set(value(key))
+
+    put(range(10), lambda key: key)
+    put(range(1), lambda _: {"not": "an int"})
+    captured = backend.capture(changes=False)
+    with pytest.raises(CheckpointError, match=r"state 'value'.*key 0"):
+        list(captured.gather())
+
+    put(range(10), lambda _: {"not": "an int"})
+    with pytest.raises(CheckpointError, match="state 'value'"):
+        backend.capture(changes=False)
+
+
+def test_a_backend_that_captures_gradually_keeps_the_contract() -> None:
+    check_backend(MemoryBackend)
