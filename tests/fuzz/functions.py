@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import TypeVar, cast
+from typing import Final, NamedTuple, TypeVar, cast
 
 import aflow as af
 from tests.fuzz.oracles import Rec, Row
@@ -52,6 +53,39 @@ class Reminders(af.KeyedProcess[int, Rec, Row]):
         return [(ctx.key, "record", total.get(0))]
 
     def on_timer(self, at: int, ctx: af.Context[int]) -> Iterable[Row]:
+        left = ctx.state(self.left)
+        remaining = left.get(0)
+        if remaining:
+            left.set(remaining - 1)
+            ctx.set_event_timer(at + self.after)
+        return [(ctx.key, "timer", at, ctx.state(self.total).get(0))]
+
+
+@dataclass(frozen=True)
+class SlowReminders(af.AsyncKeyedProcess[int, Rec, Row]):
+    """Does what ``Reminders`` does, and waits before and between its accesses to state."""
+
+    after: int
+    again: int
+
+    total = af.ValueState("total", of=int)
+    left = af.ValueState("left", of=int)
+
+    async def process(self, value: Rec, ctx: af.AsyncContext[int]) -> Iterable[Row]:
+        await asyncio.sleep(value.n % 3 * 0.002)
+        assert ctx.timestamp is not None
+        total = ctx.state(self.total)
+        total.set(total.get(0) + value.n)
+        await asyncio.sleep(value.n % 2 * 0.001)
+        due = ctx.timestamp + self.after
+        if value.n % 5 == 0:
+            ctx.delete_event_timer(due - 1)
+        ctx.set_event_timer(due)
+        ctx.state(self.left).set(self.again)
+        return [(ctx.key, "record", total.get(0))]
+
+    async def on_timer(self, at: int, ctx: af.AsyncContext[int]) -> Iterable[Row]:
+        await asyncio.sleep(at % 3 * 0.001)
         left = ctx.state(self.left)
         remaining = left.get(0)
         if remaining:
@@ -110,3 +144,29 @@ def sum_of_two(one: int, other: int) -> int:
 
 def number_of(record: Rec) -> int:
     return record.n
+
+
+class Figures(NamedTuple):
+    """The figures of a window, in the order of ``oracles.figures``."""
+
+    number: int
+    least: int
+    most: int
+    mean: float
+    distinct: int
+    best: list[int]
+
+
+FIGURES: Final = af.aggregates.fields(
+    Figures,
+    number=af.aggregates.count(),
+    least=af.aggregates.min(number_of),
+    most=af.aggregates.max(number_of),
+    mean=af.aggregates.mean(number_of),
+    distinct=af.aggregates.distinct(number_of),
+    best=af.aggregates.top_k(2, of=number_of),
+)
+
+
+def row_of_figures(result: af.Windowed[int, Figures]) -> Row:
+    return (*row_of_window(result)[:-1], (*result.value[:-1], tuple(result.value.best)))

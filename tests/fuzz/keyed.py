@@ -56,6 +56,11 @@ class KeyedStep(ABC):
         """True if results depend on the order of records of different keys, through the watermarks between them."""
         return False
 
+    @property
+    def needs_subtasks(self) -> bool:
+        """True if results may depend on the records in flight when a job continues with another parallelism."""
+        return False
+
     @abstractmethod
     def on(self, stream: Records, name: str) -> Streams: ...
 
@@ -73,6 +78,7 @@ class Function(Enum):
     MERGED_FOLD = "fold with merge"
     REDUCE = "reduce"
     AGGREGATE = "aggregate"
+    AGGREGATES = "several aggregates"
     APPLY = "apply"
     PROCESS = "then"
 
@@ -86,6 +92,9 @@ class Function(Enum):
             case Function.AGGREGATE:
                 total = af.aggregates.sum(functions.number_of)
                 return _sums(windows.aggregate(total, name=name))
+            case Function.AGGREGATES:
+                several = windows.aggregate(functions.FIGURES, name=name)
+                return Streams(several.map(functions.row_of_figures), several.late)
             case Function.REDUCE:
                 reduced = windows.reduce(lambda a, b: Rec(a.n + b.n, a.key), name=name, of=Rec)
                 rows = reduced.map(functions.row_of_reduced)
@@ -105,7 +114,13 @@ class Function(Enum):
 
     @property
     def oracle(self) -> oracles.Value:
-        return oracles.numbers if self is Function.APPLY else oracles.total
+        match self:
+            case Function.APPLY:
+                return oracles.numbers
+            case Function.AGGREGATES:
+                return oracles.figures
+            case _:
+                return oracles.total
 
 
 def _sums(windows: WindowResults[Rec, af.Windowed[int, int]]) -> Streams:
@@ -285,10 +300,11 @@ class Best(KeyedStep):
 
 @dataclass(frozen=True)
 class Reminded(KeyedStep):
-    """A process function with event timers."""
+    """A process function with event timers, with async handlers if it ``waits``."""
 
     after: int
     again: int
+    waits: bool = False
 
     @property
     def needs_order(self) -> bool:
@@ -298,10 +314,16 @@ class Reminded(KeyedStep):
     def needs_source_order(self) -> bool:
         return True
 
+    @property
+    def needs_subtasks(self) -> bool:
+        return self.waits
+
     def on(self, stream: Records, name: str) -> Streams:
-        return Streams(
-            by_key(stream).process(functions.Reminders(self.after, self.again), name=name)
-        )
+        keyed = by_key(stream)
+        if self.waits:
+            slow = functions.SlowReminders(self.after, self.again)
+            return Streams(keyed.process_async(slow, name=name, capacity=3))
+        return Streams(keyed.process(functions.Reminders(self.after, self.again), name=name))
 
     def expected(self, elements: Elements) -> Output:
         return oracles.reminders(elements, after=self.after, again=self.again)

@@ -477,6 +477,13 @@ def in_order(records: Iterable[Timed]) -> tuple[int, ...]:
     return tuple(rec(one).n for one in records)
 
 
+def figures(records: Iterable[Timed]) -> tuple[object, ...]:
+    """Return count, minimum, maximum, mean, number of different numbers, and the two largest of them."""
+    some = sorted(rec(one).n for one in records)
+    mean = sum(some) / len(some)
+    return len(some), some[0], some[-1], mean, len(set(some)), tuple(reversed(some[-2:]))
+
+
 def total(records: Iterable[Timed]) -> int:
     """Return the sum of the numbers of records."""
     return sum(rec(one).n for one in records)

@@ -13,7 +13,10 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import Final, TypeAlias
 
+import pytest
+
 import aflow as af
+from aflow.state import gradual_capture, memory
 from aflow.testing import At, Crash, Pause, ScriptedSource, VirtualClock, virtual_time
 from aflow.testing.scripted_source import Line
 from tests.fuzz.functions import Stamped
@@ -72,6 +75,14 @@ class Next:
 
 
 @dataclass(frozen=True)
+class Disk:
+    """State on disk, of which so many keys are in memory."""
+
+    engine: af.backends.DiskEngine
+    resident: int
+
+
+@dataclass(frozen=True)
 class Running:
     """The settings of a run."""
 
@@ -79,7 +90,9 @@ class Running:
     batch: int = 1024
     channel: int = 1024
     chaining: bool = True
-    on_disk: bool = False
+    disk: Disk | None = None
+    gradual: bool = False
+    """Collect each complete capture key by key."""
     checkpoints: Checkpoints = Checkpoints.NONE
     incremental: bool = True
     next: Next | None = None
@@ -109,7 +122,10 @@ class Running:
             async with asyncio.timeout(_LONGEST):
                 return await self._run(build, folder)
 
-        with TemporaryDirectory(prefix="fuzz") as folder:
+        with TemporaryDirectory(prefix="fuzz") as folder, pytest.MonkeyPatch.context() as patch:
+            if self.gradual:
+                patch.setattr(memory, "_MANY", 1)
+                patch.setattr(gradual_capture, "_PIECE", 1)
             return virtual_time.run(lambda: limited(Path(folder)), seed=self.seed)
 
     async def _run(self, build: Build, folder: Path) -> dict[str, list[Stamp]]:
@@ -179,14 +195,16 @@ class Running:
         )
 
     def _options(self, folder: Path) -> af.Options:
-        sqlite = af.backends.OnDisk(af.backends.DiskEngine.SQLITE, resident=1, folder=folder)
+        state: af.backends.InMemory | af.backends.OnDisk = af.backends.InMemory()
+        if self.disk is not None:
+            state = af.backends.OnDisk(self.disk.engine, resident=self.disk.resident, folder=folder)
         return af.Options(
             clock=VirtualClock(),
             random=Random(self.seed).random,
             batch_records=self.batch,
             channel_records=self.channel,
             chaining=self.chaining,
-            state=sqlite if self.on_disk else af.backends.InMemory(),
+            state=state,
         )
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 from hypothesis.strategies import DrawFn, SearchStrategy
 
+import aflow as af
 from tests.fuzz.cases import Branch, Case, PairCase
 from tests.fuzz.joins import AsOfJoin, IntervalJoin, Join, Kind, UnionWindows, WindowJoin
 from tests.fuzz.keyed import (
@@ -20,7 +21,7 @@ from tests.fuzz.keyed import (
     Twice,
 )
 from tests.fuzz.oracles import Rec
-from tests.fuzz.running import Checkpoints, Input, Interruption, Next, Running
+from tests.fuzz.running import Checkpoints, Disk, Input, Interruption, Next, Running
 from tests.fuzz.steps import (
     Call,
     Filter,
@@ -147,9 +148,17 @@ windowed: SearchStrategy[KeyedStep] = st.one_of(fixed_windows(), sessions(), cou
 keyed_steps: SearchStrategy[KeyedStep] = st.one_of(
     windowed,
     st.builds(Folded, st.sampled_from([None, 3, 5])),
-    st.builds(Deduplicated, st.integers(1, 5), st.sampled_from([None, 1, 20, 60])),
+    # Records of a key are often exactly 3, 10 or 25 ms apart.
+    st.builds(Deduplicated, st.integers(1, 5), st.sampled_from([None, 1, 3, 10, 25, 60])),
     st.builds(Best, st.integers(1, 3)),
-    st.builds(Reminded, st.integers(1, 50), st.integers(0, 2)),
+    st.builds(Reminded, st.integers(1, 50), st.integers(0, 2), st.booleans()),
+)
+
+
+disks = st.one_of(
+    st.none(),
+    st.none(),
+    st.builds(Disk, st.sampled_from(af.backends.DiskEngine), st.sampled_from([1, 4])),
 )
 
 
@@ -171,7 +180,8 @@ def runnings(draw: DrawFn, *, batches: tuple[int, ...] = (1, 2, 7, 1024)) -> Run
         batch=draw(st.sampled_from(batches)),
         channel=draw(st.sampled_from([1024, 1, 4])),
         chaining=draw(st.booleans()),
-        on_disk=draw(st.sampled_from([False, False, False, True])),
+        disk=draw(disks),
+        gradual=draw(st.booleans()),
         checkpoints=checkpoints,
         incremental=draw(st.booleans()),
         next=following,
@@ -200,6 +210,7 @@ def branches(draw: DrawFn, *, late: bool, one_split: bool, running: Running) -> 
             (ordered or not step.needs_order)
             and (not late or not step.needs_punctuality)
             and (not step.needs_source_order or _is_exact(steps))
+            and not (step.needs_subtasks and running.rescales)
         )
 
     return Branch(steps, draw(keyed_steps.filter(is_defined)))
