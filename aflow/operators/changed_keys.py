@@ -42,6 +42,11 @@ class ChangedKeys:
         self._resting = 0
 
     @property
+    def kinds(self) -> KeyKinds:
+        """The kinds of the observed keys."""
+        return self._kinds
+
+    @property
     def noted(self) -> bool:
         """True if changes are recorded; if not, the next capture must be complete."""
         return self._keys is not None

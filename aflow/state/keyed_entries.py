@@ -70,6 +70,18 @@ class LazyRows(Generic[V]):
         return map(self.row, self.items)
 
 
+@dataclass(frozen=True, slots=True)
+class CombinedRows:
+    """The encoded rows of resident keys, and the rows of others in a database."""
+
+    resident: Iterable[KeyRow]
+    stored: Iterable[KeyRow]
+
+    def __iter__(self) -> Iterator[KeyRow]:
+        yield from self.resident
+        yield from self.stored
+
+
 #: Types, without subclasses, whose objects are immutable and can be encoded later.
 _UNCHANGING: Final = frozenset({int, float, str, bool, bytes, type(None)})
 

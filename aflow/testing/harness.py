@@ -15,6 +15,7 @@ from aflow.operators.keyed_function import (
     check_keyed_process,
 )
 from aflow.operators.process import ProcessFunction, ProcessOperator, check_process_function
+from aflow.state.backend_choice import StateBackend
 from aflow.testing.step_harness import Element, Mode, StepHarness
 
 __all__ = ["Element", "Mode", "OperatorHarness"]
@@ -31,8 +32,8 @@ class OperatorHarness(StepHarness[Operator, U], Generic[T, U]):
 
     ``OperatorHarness.of(function)`` is for process functions; ``factory`` makes any other operator. ``key`` returns the
     key of a value, for keyed steps. The clock starts at ``start``. With a ``parallelism`` above 1 the step is subtask
-    ``subtask`` of as many, owns its share of the ``key_groups``, and rejects keys of the others. Errors of the step are
-    raised by the call.
+    ``subtask`` of as many, owns its share of the ``key_groups``, and rejects keys of the others. ``backend`` is where
+    its state is kept; default: in memory. Errors of the step are raised by the call.
     """
 
     def __init__(
@@ -46,6 +47,7 @@ class OperatorHarness(StepHarness[Operator, U], Generic[T, U]):
         subtask: int = 0,
         parallelism: int = 1,
         key_groups: int = DEFAULT_KEY_GROUPS,
+        backend: StateBackend | None = None,
     ) -> None:
         super().__init__(
             factory,
@@ -55,6 +57,7 @@ class OperatorHarness(StepHarness[Operator, U], Generic[T, U]):
             subtask=subtask,
             parallelism=parallelism,
             key_groups=key_groups,
+            backend=backend,
         )
         self._key = key
         #: The last watermark that was pushed.

@@ -28,6 +28,7 @@ from aflow.model.time import (
     to_timestamp,
 )
 from aflow.operators.base import Operator, OperatorContext, StateSize
+from aflow.state.backend_choice import InMemory, StateBackend
 from aflow.state.snapshot import Captured, OperatorSnapshot, merge, replay
 from aflow.testing.records import At
 
@@ -63,8 +64,8 @@ class StepHarness(Generic[O, U]):
     """Drive one step with results ``U`` in one subtask; the subclasses define its inputs.
 
     ``factory`` makes the operator. The clock starts at ``start``. With a ``parallelism`` above 1 the step is subtask
-    ``subtask`` of as many, owns its share of the ``key_groups``, and rejects keys of the others. Errors of the step are
-    raised by the call.
+    ``subtask`` of as many, owns its share of the ``key_groups``, and rejects keys of the others. ``backend`` is where
+    its state is kept; default: in memory. Errors of the step are raised by the call.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class StepHarness(Generic[O, U]):
         subtask: int = 0,
         parallelism: int = 1,
         key_groups: int = DEFAULT_KEY_GROUPS,
+        backend: StateBackend | None = None,
     ) -> None:
         shares = ranges(key_groups, parallelism)
         if not 0 <= subtask < parallelism:
@@ -94,6 +96,7 @@ class StepHarness(Generic[O, U]):
             parallelism=parallelism,
             key_groups=shares[subtask],
             key_group_count=key_groups,
+            backend=InMemory() if backend is None else backend,
         )
         self._chain = _CaptureChain()
         #: The number of elements that ``take`` has returned.

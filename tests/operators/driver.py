@@ -11,6 +11,7 @@ from aflow.model.time import Timestamp
 from aflow.operators.base import Operator
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.testing.step_harness import Emitted, ManualTime, RecordingOutput, StepHarness
+from tests.operators.backends import backend
 
 __all__ = [
     "Drive",
@@ -24,7 +25,10 @@ __all__ = [
 
 
 class Driver(StepHarness[Operator, Any]):
-    """A harness whose input and output are batches. Its calls can be chained."""
+    """A harness whose input and output are batches. Its calls can be chained. State is in the backend of the test."""
+
+    def __init__(self, make: Callable[[], Operator], **options: Any) -> None:
+        super().__init__(make, **{"backend": backend(), **options})
 
     @property
     def time(self) -> ManualTime:

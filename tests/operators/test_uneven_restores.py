@@ -270,6 +270,16 @@ def test_a_step_restored_from_subtasks_with_different_watermarks_emits_the_same_
     after: list[Step],
     parallelism: tuple[int, int, int],
 ) -> None:
+    check_restored(name, before, between, after, parallelism)
+
+
+def check_restored(
+    name: str,
+    before: list[Step],
+    between: list[Step],
+    after: list[Step],
+    parallelism: tuple[int, int, int],
+) -> None:
     life = Life(OPERATORS[name], parallelism[0])
     for step in before:
         life.live(step)

@@ -25,8 +25,11 @@ from aflow.operators.group_watermarks import no_group_ahead, restored_watermarks
 from aflow.operators.keyed_state import key_group_codec
 from aflow.operators.windows.contexts import window_text
 from aflow.state.aggregates.exact import plus
+from aflow.state.backend_choice import OnDisk, make_scratch
+from aflow.state.disk.ranged_rows import Numbered, RangedRows, RowCodec
 from aflow.state.keyed_entries import (
     CapturedRows,
+    CombinedRows,
     Keyed,
     KeyedRows,
     KeyRow,
@@ -71,12 +74,27 @@ class IncrementalWindows(Operator):
         self._codec = accumulation.codec_for(of)
         self._key_type = key_type
         self._changed = ChangedKeys()
+        #: The rows with ``OnDisk``; None: all are in memory.
+        self._on_disk: RangedRows | None = None
 
     def open(self, context: OperatorContext) -> None:
         super().open(context)
         self._key_codec = key_group_codec(context, self._key_type)
         #: The watermarks of key groups that a restore found ahead of this subtask.
         self._ahead = no_group_ahead(context)
+
+    def close(self) -> None:
+        if self._on_disk is not None:
+            self._on_disk.close()
+
+    def _ranged_rows(self, recent: Numbered, codec: RowCodec) -> RangedRows | None:
+        """Return the rows of a step with ``OnDisk``; None for one in memory."""
+        choice = self.context.backend
+        if not isinstance(choice, OnDisk):
+            return None
+        scratch = make_scratch(choice, self.name)
+        kinds = self._changed.kinds
+        return RangedRows(recent, codec, self._key_codec, scratch, choice.resident, kinds)
 
     def _watermark_for(self, key: Hashable) -> Timestamp:
         """Return the watermark for ``key``: that of its former subtask until this one reaches it."""
@@ -150,10 +168,13 @@ class IncrementalWindows(Operator):
         known = self._changed.known_by_name(self._keys_in(rows, keys))
         if keys is not None and (not known or too_many(keys, len(rows), self._row_count())):
             keys, rows = None, self._rows(None)
-            self._changed.rest(len(rows))
+            self._changed.rest(max(len(rows), self._row_count()))
         encoded: Iterable[KeyRow] = LazyRows(rows, self._encoded)
         if not are_immutable([row[1] for row in rows]):
             encoded = list(encoded)
+        away = None if self._on_disk is None else self._on_disk.stored(keys, self._entries_of)
+        if away is not None:
+            encoded = CombinedRows(encoded, away)
         named = {self._state_name: encoded, **self._more_rows(keys)}
         return CapturedRows(
             self._key_codec, KeyedRows(named, keys), operator=self._operator_state()
@@ -215,6 +236,21 @@ class IncrementalWindows(Operator):
     @abstractmethod
     def _row_count(self) -> int:
         """Return an estimate of the number of rows, without a pass over them."""
+
+    @abstractmethod
+    def _entries_of(self, number: int, key: Hashable, data: bytes) -> Iterable[KeyRow]:
+        """Return the entries of a row on disk for a snapshot, as ``_encoded`` makes them of a row in memory."""
+
+    def _dropped(self, number: int) -> Iterator[int]:
+        """Remove the rows of ``number`` that are not recent, in pieces, and record that their keys have changed."""
+
+        def has_changed(keys: Sequence[Hashable]) -> bool:
+            self._changed.add(keys)
+            return self._changed.noted
+
+        if self._on_disk is not None:
+            for _ in self._on_disk.drop(number, has_changed):
+                yield 0
 
     def _more_rows(self, keys: set[Hashable] | None) -> Mapping[str, Iterable[KeyRow]]:
         """Return further rows of ``keys``, or of all keys, by their name in snapshots."""
@@ -322,6 +358,41 @@ def fold_by_time(
                     contents[key] = first(value)
                 else:
                     contents[key] = add(held, value)
+            break
+        except RAISED as exc:
+            step.settle(exc, batch, step.index_of(batch, left))
+
+
+def fold_into_windows(
+    panes: dict[Timestamp, dict[Hashable, Any]],
+    windows: tuple[Callable[[Timestamp], Timestamp], int, int],
+    batch: Batch[Any],
+    keys: Sequence[Hashable],
+    times: Sequence[Timestamp],
+    accumulation: Accumulation,
+    step: Operator,
+) -> None:
+    """Fold a batch, each record into all its windows, by their starts in ``panes``, which adds missing ones.
+
+    ``windows`` are the function from a time to the start of its last window, the size and the slide. Raises as
+    ``fold_into``.
+    """
+    add, first = accumulation.add, accumulation.first
+    start_of, size, slide = windows
+    left = iter(batch.values)
+    records = zip(keys, times, left, strict=False)
+    while True:
+        try:
+            for key, time, value in records:
+                start = start_of(time)
+                while start + size > time:
+                    contents = panes[start]
+                    if key in contents:
+                        contents[key] = add(contents[key], value)
+                    else:
+                        check_key(key)
+                        contents[key] = first(value)
+                    start -= slide
             break
         except RAISED as exc:
             step.settle(exc, batch, step.index_of(batch, left))

@@ -31,12 +31,20 @@ from aflow.model.windows import TimeWindow
 from aflow.operators.accumulation import Accumulation
 from aflow.operators.base import RAISED, OperatorContext, StateSize
 from aflow.operators.group_watermarks import GroupWatermarks
+from aflow.operators.windows.disk_panes import (
+    AccumulatorRows,
+    PaneMerge,
+    Wanted,
+    panes_of_batch,
+    windows_of_batch,
+)
 from aflow.operators.windows.incremental_windows import (
     IncrementalWindows,
     StoredRow,
     among,
     fold_by_time,
     fold_into,
+    fold_into_windows,
 )
 from aflow.operators.windows.lateness import LATE
 from aflow.operators.windows.staggers import Staggers, staggers_of, stored_staggers
@@ -94,7 +102,9 @@ class PaneAggregateOperator(IncrementalWindows):
         #: The panes that a kept window contains; never empty.
         self._panes = Panes()
         #: Merges the panes of a window; None if each window is one pane.
-        self._stacks = TwoStacks(self._panes, accumulation) if shared else None
+        self._stacks: TwoStacks | PaneMerge | None = (
+            TwoStacks(self._panes, accumulation) if shared else None
+        )
         #: True if a record is in several panes: those of its windows.
         self._unshared = overlapping and not shared
         #: Numbers of firings above 1 of kept windows, by start and key.
@@ -107,19 +117,27 @@ class PaneAggregateOperator(IncrementalWindows):
     def open(self, context: OperatorContext) -> None:
         super().open(context)
         self._staggers = staggers_of(self._assigner, context)
+        self._on_disk = self._ranged_rows(self._panes, AccumulatorRows(self._codec))
+        if self._on_disk is not None and self._stacks is not None:
+            self._stacks = PaneMerge(self._panes, self._on_disk, self._accumulation)
 
     def process(self, batch: Batch[Any]) -> None:
         keys, times = self.keys_of(batch), self.event_times_of(batch)
         if self._staggers is not None:
             self._use_grid(self._staggers.own())
+        if self._on_disk is not None:
+            self._on_disk.load(self._wanted(keys, times))
         oldest = min(times)
         if self._has_fired_windows(oldest):
             self._add_each(batch, keys, times)
         elif self._unshared:
-            self._add_to_windows(batch, keys, times)
+            spans = self._start_of, self._size, self._slide
+            fold_into_windows(self._panes, spans, batch, keys, times, self._accumulation, self)
         else:
             self._add_to_panes(batch, keys, times, oldest)
         self._changed.add(keys)
+        if self._on_disk is not None:
+            self._on_disk.evict()
 
     def on_watermark(self, timestamp: Timestamp) -> None:
         if timestamp <= self.watermark:
@@ -149,6 +167,8 @@ class PaneAggregateOperator(IncrementalWindows):
         for some in self._stored_rows(keyed):
             for key, held, (start,) in some:
                 panes[start][key] = held
+            if self._on_disk is not None:
+                self._on_disk.evict()
             yield
         for keys, stored in self._stored(keyed, _FIRINGS):
             for key, (start, count) in zip(
@@ -158,6 +178,8 @@ class PaneAggregateOperator(IncrementalWindows):
             yield
 
     def _rows(self, keys: set[Hashable] | None) -> list[StoredRow]:
+        if self._on_disk is not None:
+            return [(key, held, start) for start, key, held in self._on_disk.resident(keys)]
         return [
             (key, contents[key], start)
             for start, contents in self._panes.items()
@@ -165,7 +187,10 @@ class PaneAggregateOperator(IncrementalWindows):
         ]
 
     def _row_count(self) -> int:
-        return sum(map(len, self._panes.values()))
+        return sum(map(len, self._panes.values())) if self._on_disk is None else len(self._on_disk)
+
+    def _entries_of(self, number: int, key: Hashable, data: bytes) -> tuple[KeyRow]:
+        return ((key, PLAIN.encode([data, number])),)
 
     def _more_rows(self, keys: set[Hashable] | None) -> Mapping[str, list[KeyRow]]:
         firings = [
@@ -216,6 +241,21 @@ class PaneAggregateOperator(IncrementalWindows):
             return True
         return self._first(oldest) <= self._last_fired(self.watermark)
 
+    def _wanted(self, keys: Sequence[Hashable], times: Sequence[Timestamp]) -> Wanted:
+        """Return the keys of a batch by the panes into which they are folded."""
+        staggers = self._staggers
+        if staggers is not None and staggers.mixed:
+            return windows_of_batch(
+                lambda key, time: (staggers.of(key).start_of(time),), keys, times
+            )
+        if self._unshared:
+            return windows_of_batch(lambda key, time: self._windows_of(time), keys, times)
+        return panes_of_batch(self._pane_at, keys, times)
+
+    def _windows_of(self, time: Timestamp) -> range:
+        """Return the starts of the windows that contain ``time``."""
+        return range(self._first(time), self._start_of(time) + 1, self._slide)
+
     def _add_to_panes(
         self,
         batch: Batch[Any],
@@ -232,30 +272,6 @@ class PaneAggregateOperator(IncrementalWindows):
             fold_by_time(
                 panes.__getitem__, self._pane_at, batch, keys, times, self._accumulation, self
             )
-
-    def _add_to_windows(
-        self, batch: Batch[Any], keys: Sequence[Hashable], times: Sequence[Timestamp]
-    ) -> None:
-        """Fold a batch, each record into all its windows, of which none has fired."""
-        add, first, start_of = self._accumulation.add, self._accumulation.first, self._start_of
-        panes, size, slide = self._panes, self._size, self._slide
-        left = iter(batch.values)
-        records = zip(keys, times, left, strict=False)
-        while True:
-            try:
-                for key, time, value in records:
-                    start = start_of(time)
-                    while start + size > time:
-                        contents = panes[start]
-                        if key in contents:
-                            contents[key] = add(contents[key], value)
-                        else:
-                            check_key(key)
-                            contents[key] = first(value)
-                        start -= slide
-                break
-            except RAISED as exc:
-                self.settle(exc, batch, self.index_of(batch, left))
 
     def _add_each(
         self, batch: Batch[Any], keys: Sequence[Hashable], times: Sequence[Timestamp]
@@ -376,12 +392,13 @@ class PaneAggregateOperator(IncrementalWindows):
             except RAISED as exc:
                 raise self._failed(exc, self._stacks.key, window) from exc
             return self._sums(self._stacks, window)
-        pairs = iter(self._panes[window.start].items())
+        held = self._panes[window.start].items()
+        pairs = iter(held) if self._on_disk is None else self._on_disk.items(window.start)
         if window.start <= self._last_cleaned_up(self.watermark):
             return pairs
         return self._copies(pairs, window)
 
-    def _sums(self, stacks: TwoStacks, window: TimeWindow) -> Pairs:
+    def _sums(self, stacks: TwoStacks | PaneMerge, window: TimeWindow) -> Pairs:
         try:
             yield from stacks.sums()
         except RAISED as exc:
@@ -418,6 +435,9 @@ class PaneAggregateOperator(IncrementalWindows):
         """Return start and accumulator of ``key`` for each of ``windows``, and True if it has several records."""
         panes, accumulation = self._panes, self._accumulation
         merge, copy = accumulation.merge, accumulation.copy
+        if self._on_disk is not None and self._stacks is not None:
+            starts = panes.between(windows[0], windows[-1] + self._size)
+            self._on_disk.load(dict.fromkeys(starts, (key,)))
         if self._stacks is None or merge is None:
             return [(pane, copy(panes[pane][key]), known)]
         until_pane, has_others = panes[pane][key], known
@@ -455,8 +475,10 @@ class PaneAggregateOperator(IncrementalWindows):
                 yield from self._stacks.release_before(bound)
             except RAISED as exc:
                 raise OperatorError.of(self.name, exc, key=self._stacks.key) from exc
-        for contents in self._panes.drop_before(bound):
+        for start, contents in self._panes.drop_before(bound):
             yield from self._changed.discarded(contents)
+            if self._on_disk is not None:
+                yield from self._dropped(start)
 
 
 def _behind(pairs: Pairs, ahead: GroupWatermarks, before: Timestamp, last: Timestamp) -> Pairs:

@@ -15,7 +15,7 @@ session has grown since.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Hashable, Iterable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Sequence
 from heapq import heappop, heappush
 from itertools import chain
 from operator import attrgetter
@@ -25,43 +25,27 @@ from aflow.errors import FlowDefinitionError
 from aflow.machines.calls.on_error import Fail
 from aflow.model.batch import Batch
 from aflow.model.keys import check_key
-from aflow.model.time import MAX_TIMESTAMP, Timestamp
+from aflow.model.time import MAX_TIMESTAMP, TimeDomain, Timestamp
 from aflow.model.windows import TimeWindow
 from aflow.operators.accumulation import Accumulation
-from aflow.operators.base import RAISED, StateSize
+from aflow.operators.base import RAISED, OperatorContext, StateSize
 from aflow.operators.pieces import drained
+from aflow.operators.windows.disk_panes import distinct_keys
+from aflow.operators.windows.disk_sessions import (
+    NEWEST,
+    OTHERS,
+    OpenSession,
+    SessionRows,
+    SessionTimers,
+)
 from aflow.operators.windows.incremental_windows import IncrementalWindows, StoredRow
 from aflow.operators.windows.lateness import LATE
-from aflow.state.keyed_entries import Keyed
+from aflow.state.disk.ranged_rows import Numbered
+from aflow.state.keyed_entries import Keyed, KeyRow
 
 #: Keyed state: an accumulator with start and end of its session, its firings, and 1 if it has fired in its present
 #: form.
 _SESSIONS: Final = "@sessions"
-
-
-class _Session:
-    """The records of a key between two gaps."""
-
-    __slots__ = ("end", "fired", "firings", "held", "key", "retired", "start")
-
-    def __init__(
-        self,
-        key: Hashable,
-        start: Timestamp,
-        end: Timestamp,
-        held: Any,
-        firings: int = 0,
-        fired: bool = False,
-    ) -> None:
-        self.key = key
-        self.start = start
-        self.end = end
-        self.held = held
-        self.firings = firings
-        #: True if the watermark has reached the last timestamp: the session has fired, and is kept for late records.
-        self.fired = fired
-        #: True once the session was merged into another; its timer has no effect then.
-        self.retired = False
 
 
 _Result = tuple[TimeWindow, Hashable, Any, int]
@@ -99,18 +83,31 @@ class SessionAggregateOperator(IncrementalWindows):
         )
         self._gap = gap
         #: The newest session of a key, if it has not fired. Later records can touch no other session of the key.
-        self._newest: dict[Hashable, _Session] = {}
+        self._newest: dict[Hashable, OpenSession] = {}
         #: The other sessions of a key in time order: older ones, and those that have fired; never empty.
-        self._others: dict[Hashable, list[_Session]] = {}
+        self._others: dict[Hashable, list[OpenSession]] = {}
         #: Sessions by the time of their timer: not after the session fires, or is cleaned up if it has fired. Many
         #: share a time, so only the times are a heap.
-        self._timers: dict[Timestamp, list[_Session]] = {}
+        self._timers: dict[Timestamp, list[OpenSession]] = {}
         self._timer_times: list[Timestamp] = []
+        #: The timers with ``OnDisk``, which then replace those above.
+        self._timers_on_disk: SessionTimers | None = None
+        self._session_rows = SessionRows(self._codec)
         #: Results of this batch for sessions that fired again.
         self._fired_again: list[_Result] = []
 
+    def open(self, context: OperatorContext) -> None:
+        super().open(context)
+        #: The sessions in memory with ``OnDisk``.
+        self._recent: Numbered = {NEWEST: self._newest, OTHERS: self._others}
+        self._on_disk = self._ranged_rows(self._recent, self._session_rows)
+        if self._on_disk is not None:
+            self._timers_on_disk = SessionTimers(self._on_disk.timers(TimeDomain.EVENT))
+
     def process(self, batch: Batch[Any]) -> None:
         keys, times = self.keys_of(batch), self.event_times_of(batch)
+        if self._on_disk is not None:
+            self._load(keys)
         newest, add, gap = self._newest, self._accumulation.add, self._gap
         late: list[int] = []
         left = iter(batch.values)
@@ -135,36 +132,68 @@ class SessionAggregateOperator(IncrementalWindows):
                 fired_again, self._fired_again = self._fired_again, []
                 self._emit_firings(fired_again)
         self._changed.add(keys)
+        self._evict()
         self.emit_side(LATE, batch, late)
 
     def on_watermark(self, timestamp: Timestamp) -> None:
         if timestamp <= self.watermark:
             return  # after a restore the inputs repeat watermarks
         self._advance(timestamp)
-        if self._timer_times and self._timer_times[0] <= timestamp:
+        if self._is_due(timestamp):
             self.pieces.run(self._fire_sessions(timestamp))
         else:
             self.output.watermark(timestamp)
 
     def _restore_rows(self, keyed: Keyed) -> Iterator[None]:
         for some in self._stored_rows(keyed):
-            for key, held, (start, end, firings, fired) in some:
-                self._insert(_Session(key, start, end, held, firings, bool(fired)))
+            rows = list(some)
+            if self._on_disk is not None:
+                self._load([key for key, _, _ in rows])
+            for key, held, (start, end, firings, fired) in rows:
+                self._insert(OpenSession(key, start, end, held, firings, bool(fired)))
+            self._evict()
             yield
 
     def size(self) -> StateSize:
-        """Count sessions as entries; each has one timer."""
+        """Count sessions as entries; each has one timer. On disk, all of them are read."""
+        if self._on_disk is not None:
+            others = sum(len(some) for _, some in self._on_disk.items(OTHERS))
+            entries = others + sum(1 for _ in self._on_disk.items(NEWEST))
+            return StateSize(entries, event_timers=entries)
         timers = sum(not session.retired for some in self._timers.values() for session in some)
         return StateSize(sum(1 for _ in self._all()), event_timers=timers)
 
     def _rows(self, keys: set[Hashable] | None) -> list[StoredRow]:
         return [
-            (s.key, s.held, s.start, s.end, s.firings, int(s.fired))
-            for s in (self._all() if keys is None else self._of(keys))
+            (s.key, s.held, s.start, s.end, s.firings, int(s.fired)) for s in self._in_memory(keys)
         ]
 
+    def _entries_of(self, number: int, key: Hashable, data: bytes) -> Iterable[KeyRow]:
+        return self._session_rows.entries(number, key, data)
+
     def _row_count(self) -> int:
+        if self._on_disk is not None:
+            return len(self._on_disk)
         return len(self._newest) + len(self._others)
+
+    def _in_memory(self, keys: set[Hashable] | None) -> Iterator[OpenSession]:
+        """Yield the sessions of ``keys``, or of all keys, that are in memory."""
+        if self._on_disk is None:
+            yield from self._all() if keys is None else self._of(keys)
+            return
+        for number, _, row in self._on_disk.resident(keys):
+            yield from (row,) if number == NEWEST else row
+
+    def _load(self, keys: Sequence[Hashable]) -> None:
+        """Make the sessions of ``keys`` those that lookups find."""
+        assert self._on_disk is not None
+        wanted = distinct_keys(keys)
+        self._on_disk.load({NEWEST: wanted, OTHERS: wanted})
+
+    def _evict(self) -> None:
+        if self._on_disk is not None:
+            self._on_disk.evict()
+            self._newest, self._others = self._recent[NEWEST], self._recent[OTHERS]
 
     # --------------------------------------------------------------------------------------- records
 
@@ -177,7 +206,7 @@ class SessionAggregateOperator(IncrementalWindows):
             if min(end - 1 + self._lateness, MAX_TIMESTAMP) <= watermark:
                 return False
             check_key(key)
-            session = _Session(key, time, end, self._accumulation.first(value))
+            session = OpenSession(key, time, end, self._accumulation.first(value))
             self._store(session, watermark)
         elif len(touched) == 1 and (not touched[0].fired or end - 1 <= watermark):
             session = touched[0]  # kept with its timer
@@ -189,14 +218,14 @@ class SessionAggregateOperator(IncrementalWindows):
             self._store(session, watermark)
         return True
 
-    def _fold(self, session: _Session, time: Timestamp, end: Timestamp, value: object) -> None:
+    def _fold(self, session: OpenSession, time: Timestamp, end: Timestamp, value: object) -> None:
         session.held = self._accumulation.add(session.held, value)
         session.start = min(session.start, time)
         session.end = max(session.end, end)
 
     def _merged(
-        self, former: list[_Session], time: Timestamp, end: Timestamp, value: object
-    ) -> _Session:
+        self, former: list[OpenSession], time: Timestamp, end: Timestamp, value: object
+    ) -> OpenSession:
         """Return one session with a further record in place of several, or of one that has fired and fires again.
 
         If the accumulation raises, the former sessions remain; with a policy other than ``Fail`` they are unchanged.
@@ -207,7 +236,7 @@ class SessionAggregateOperator(IncrementalWindows):
             held = self._accumulation.copy(held)
         for session in former[1:]:
             held = self._accumulation.merged(held, session.held)
-        merged = _Session(
+        merged = OpenSession(
             first.key, first.start, last.end, held, max(session.firings for session in former)
         )
         self._fold(merged, time, end, value)
@@ -216,17 +245,17 @@ class SessionAggregateOperator(IncrementalWindows):
             self._remove(session)
         return merged
 
-    def _store(self, session: _Session, watermark: Timestamp) -> None:
+    def _store(self, session: OpenSession, watermark: Timestamp) -> None:
         """Store a session; it fires at once if the watermark has passed its end."""
         if min(session.end - 1, MAX_TIMESTAMP) <= watermark:
             self._fired_again.append(self._fire(session))
         self._insert(session)
 
-    def _insert(self, session: _Session) -> None:
+    def _insert(self, session: OpenSession) -> None:
         """Store a session as the newest or an older one of its key, with a timer."""
         key = session.key
         self._set_timer(session, self._due(session))
-        older: _Session | None = session
+        older: OpenSession | None = session
         if not session.fired:
             newest = self._newest.get(key)
             if newest is None or newest.start < session.start:
@@ -235,14 +264,17 @@ class SessionAggregateOperator(IncrementalWindows):
         if older is not None:
             insort(self._others.setdefault(key, []), older, key=_start)
 
-    def _due(self, session: _Session) -> Timestamp:
+    def _due(self, session: OpenSession) -> Timestamp:
         """Return the time at which a session fires, or is cleaned up if it has fired: at the end of
         time at the latest.
         """
         kept = self._lateness if session.fired else 0
         return min(session.end - 1 + kept, MAX_TIMESTAMP)
 
-    def _set_timer(self, session: _Session, due: Timestamp) -> None:
+    def _set_timer(self, session: OpenSession, due: Timestamp) -> None:
+        if self._timers_on_disk is not None:
+            self._timers_on_disk.set(due, session.key)
+            return
         some = self._timers.get(due)
         if some is None:
             self._timers[due] = [session]
@@ -250,17 +282,21 @@ class SessionAggregateOperator(IncrementalWindows):
         else:
             some.append(session)
 
-    def _remove(self, session: _Session) -> None:
+    def _remove(self, session: OpenSession) -> None:
         key = session.key
         if self._newest.get(key) is session:
             del self._newest[key]
+            if self._on_disk is not None:
+                self._on_disk.remove(NEWEST, key)
             return
         others = self._others[key]
         others.remove(session)
         if not others:
             del self._others[key]
+            if self._on_disk is not None:
+                self._on_disk.remove(OTHERS, key)
 
-    def _touched(self, key: Hashable, start: Timestamp, end: Timestamp) -> list[_Session]:
+    def _touched(self, key: Hashable, start: Timestamp, end: Timestamp) -> list[OpenSession]:
         """Return the sessions of a key that touch an interval, in time order."""
         newest, others = self._newest.get(key), self._others.get(key)
         touched = [] if others is None else [s for s in others if s.start <= end and start <= s.end]
@@ -268,10 +304,10 @@ class SessionAggregateOperator(IncrementalWindows):
             touched.append(newest)
         return touched
 
-    def _all(self) -> Iterator[_Session]:
+    def _all(self) -> Iterator[OpenSession]:
         return chain(self._newest.values(), chain.from_iterable(self._others.values()))
 
-    def _of(self, keys: Iterable[Hashable]) -> Iterator[_Session]:
+    def _of(self, keys: Iterable[Hashable]) -> Iterator[OpenSession]:
         newest, others = self._newest, self._others
         for key in keys:
             if key in newest:
@@ -304,13 +340,29 @@ class SessionAggregateOperator(IncrementalWindows):
         self._emit_fired(results, changed)
         self.output.watermark(timestamp)
 
-    def _take_due(self, timestamp: Timestamp) -> Iterator[tuple[Timestamp, _Session]]:
+    def _is_due(self, timestamp: Timestamp) -> bool:
+        """Return True if a timer is set for ``timestamp`` or an earlier time."""
+        if self._timers_on_disk is not None:
+            return self._timers_on_disk.is_due(timestamp)
+        return bool(self._timer_times) and self._timer_times[0] <= timestamp
+
+    def _take_due(self, timestamp: Timestamp) -> Iterator[tuple[Timestamp, OpenSession]]:
         """Remove and yield the sessions whose timers are due, with their time. Timers may be set meanwhile."""
+        if self._timers_on_disk is not None:
+            for at, key in self._timers_on_disk.due(timestamp, self._on_due_keys):
+                for session in list(self._of((key,))):
+                    yield at, session
+            self._evict()
+            return
         times = self._timer_times
         while times and times[0] <= timestamp:
             at = heappop(times)
             for session in drained(self._timers.pop(at)):
                 yield at, session
+
+    def _on_due_keys(self, keys: Sequence[Hashable]) -> None:
+        self._evict()
+        self._load(keys)
 
     def _emit_fired(self, results: list[_Result], changed: list[Hashable]) -> int:
         """Emit ``results`` and return their number; the sessions of the keys ``changed`` have fired or ended."""
@@ -319,7 +371,7 @@ class SessionAggregateOperator(IncrementalWindows):
             self._emit_firings(results)
         return len(results)
 
-    def _fire_due(self, session: _Session) -> _Result:
+    def _fire_due(self, session: OpenSession) -> _Result:
         """Fire a session at its time, and store it again if it is kept for late records."""
         try:
             result = self._fire(session)
@@ -330,7 +382,7 @@ class SessionAggregateOperator(IncrementalWindows):
             self._insert(session)
         return result
 
-    def _fire(self, session: _Session) -> _Result:
+    def _fire(self, session: OpenSession) -> _Result:
         session.firings += 1
         session.fired = True
         window = TimeWindow(session.start, session.end)

@@ -47,10 +47,10 @@ class Panes(dict[Timestamp, Accumulators]):
         order = self.order
         return order[bisect_left(order, low) : bisect_left(order, high)]
 
-    def drop_before(self, bound: Timestamp) -> list[Accumulators]:
-        """Remove the panes that start before ``bound``, and return their contents."""
+    def drop_before(self, bound: Timestamp) -> list[tuple[Timestamp, Accumulators]]:
+        """Remove the panes that start before ``bound``, and return their starts and contents."""
         count = bisect_left(self.order, bound)
-        dropped = [self.pop(start) for start in self.order[:count]]
+        dropped = [(start, self.pop(start)) for start in self.order[:count]]
         del self.order[:count]
         return dropped
 

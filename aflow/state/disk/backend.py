@@ -24,10 +24,10 @@ from aflow.state.backend import KeyTimerQueue
 from aflow.state.disk.residents import Residents
 from aflow.state.disk.scratch import Scratch
 from aflow.state.disk.snapshot_loader import MANY, GroupLoader
-from aflow.state.disk.stored_rows import AllBuckets, CombinedRows, SomeBuckets, stored_rows
+from aflow.state.disk.stored_rows import AllBuckets, SomeBuckets, stored_rows
 from aflow.state.disk.timers import DiskTimerQueue
 from aflow.state.key_kinds import KeyKinds
-from aflow.state.keyed_entries import Keyed, KeyedRows, KeyGroupCodec, KeyRow
+from aflow.state.keyed_entries import CombinedRows, Keyed, KeyedRows, KeyGroupCodec, KeyRow
 from aflow.state.memory import MemoryBackend
 from aflow.state.specs import ValueState
 from aflow.state.tables import Table, fits

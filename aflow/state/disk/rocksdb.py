@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Protocol, cast
 
@@ -95,6 +96,18 @@ class RocksdbStore:
                 break
             found.append(key)
         return found
+
+    def page(self, start: bytes, stop: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+        found: list[tuple[bytes, bytes]] = []
+        for entry in islice(self._db.items(from_key=start), limit):
+            if entry[0] >= stop:
+                break
+            found.append(entry)
+        return found
+
+    def delete_range(self, start: bytes, stop: bytes) -> Iterator[None]:
+        self._db.delete_range(start, stop, self._unlogged)
+        yield
 
     def view(self) -> RocksdbView:
         return RocksdbView(self._db.iter())

@@ -18,6 +18,7 @@ _SCHEMA: Final = "CREATE TABLE entries (key BLOB PRIMARY KEY, data BLOB NOT NULL
 _RANGE: Final = "FROM entries WHERE key >= ? AND key < ? ORDER BY key"
 _PUT: Final = "INSERT OR REPLACE INTO entries VALUES (?, ?)"
 _DELETE: Final = "DELETE FROM entries WHERE key = ?"
+_DELETE_RANGE: Final = "DELETE FROM entries WHERE key >= ? AND key <= ?"
 
 
 class SqliteStore:
@@ -49,6 +50,15 @@ class SqliteStore:
     def first(self, start: bytes, stop: bytes, limit: int) -> list[bytes]:
         found = self._connection.execute(f"SELECT key {_RANGE} LIMIT ?", (start, stop, limit))
         return [key for (key,) in found]
+
+    def page(self, start: bytes, stop: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+        found = self._connection.execute(f"SELECT key, data {_RANGE} LIMIT ?", (start, stop, limit))
+        return found.fetchall()
+
+    def delete_range(self, start: bytes, stop: bytes) -> Iterator[None]:
+        while found := self.first(start, stop, _PAGE):
+            self._connection.execute(_DELETE_RANGE, (start, found[-1]))
+            yield
 
     def view(self) -> SqliteView:
         return SqliteView(self._path)

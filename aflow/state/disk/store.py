@@ -45,6 +45,14 @@ class Store(StoreReader, Protocol):
         """Return the first ``limit`` keys from ``start`` to ``stop`` (exclusive)."""
         ...
 
+    def page(self, start: bytes, stop: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+        """Return the first ``limit`` entries from ``start`` to ``stop`` (exclusive) in the order of their keys."""
+        ...
+
+    def delete_range(self, start: bytes, stop: bytes) -> Iterator[None]:
+        """Delete the entries from ``start`` to ``stop`` (exclusive), in pieces. Views still have them."""
+        ...
+
     def view(self) -> View: ...
 
     def close(self) -> None:

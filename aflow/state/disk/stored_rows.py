@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -68,18 +68,6 @@ class StoredRows:
                 data = row_part(data)
             if data is not None:
                 yield key_of(held[0] or b""), data
-
-
-@dataclass(frozen=True, slots=True)
-class CombinedRows:
-    """The encoded rows of resident keys and the stored rows of others."""
-
-    resident: Iterable[KeyRow]
-    stored: StoredRows
-
-    def __iter__(self) -> Iterator[KeyRow]:
-        yield from self.resident
-        yield from self.stored
 
 
 def stored_rows(

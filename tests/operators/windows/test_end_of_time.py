@@ -22,7 +22,8 @@ from aflow.operators.base import Operator, StateSize
 from aflow.operators.windows.panes import PaneAggregateOperator
 from aflow.operators.windows.sessions import SessionAggregateOperator
 from aflow.operators.windows.window_operator import WindowOperator
-from aflow.testing import Mode, OperatorHarness
+from aflow.testing import Mode
+from tests.operators.backends import BackendHarness as OperatorHarness
 from tests.operators.windows.window_steps import Event, late, logic
 
 SUM = folding(int, lambda total, event: total + event[1], lambda a, b: a + b)

@@ -29,7 +29,8 @@ from aflow.operators.windows.logic import WindowLogic
 from aflow.operators.windows.panes import PaneAggregateOperator
 from aflow.operators.windows.sessions import SessionAggregateOperator
 from aflow.operators.windows.window_operator import WindowOperator
-from aflow.testing import Mode, OperatorHarness
+from aflow.testing import Mode
+from tests.operators.backends import BackendHarness as OperatorHarness
 from tests.operators.windows.window_steps import SUM, Event, Says
 from tests.stable_ids import stable
 

@@ -22,7 +22,7 @@ from aflow.operators.windows.logic import WindowLogic
 from aflow.operators.windows.panes import PaneAggregateOperator
 from aflow.operators.windows.sessions import SessionAggregateOperator
 from aflow.operators.windows.window_operator import WindowOperator
-from aflow.testing import OperatorHarness
+from tests.operators.backends import BackendHarness as OperatorHarness
 
 Event = tuple[str, int]
 StoredRow = tuple[int, str, int, Any, int]

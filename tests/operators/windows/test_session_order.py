@@ -23,7 +23,8 @@ from aflow.operators.windows.factory import window_operator
 from aflow.operators.windows.function import WindowContext, WindowFunction
 from aflow.operators.windows.logic import WindowLogic
 from aflow.state.layouts import Many, state_codec
-from aflow.testing import Mode, OperatorHarness, TwoInputHarness
+from aflow.testing import Mode, TwoInputHarness
+from tests.operators.backends import BackendHarness as OperatorHarness
 from tests.operators.windows.window_steps import Event, KeepsLast, logic, numbers
 
 GAP = 5

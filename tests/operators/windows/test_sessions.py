@@ -17,7 +17,8 @@ from aflow.operators.accumulation import Accumulation, folding, reducing
 from aflow.operators.base import StateSize
 from aflow.operators.windows.lateness import LATE
 from aflow.operators.windows.sessions import SessionAggregateOperator
-from aflow.testing import Mode, OperatorHarness
+from aflow.testing import Mode
+from tests.operators.backends import BackendHarness as OperatorHarness
 
 Event = tuple[str, int]
 Harness = OperatorHarness[Event, Windowed[str, Any]]

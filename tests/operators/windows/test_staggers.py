@@ -21,7 +21,8 @@ from aflow.operators.windows.logic import WindowLogic
 from aflow.operators.windows.panes import PaneAggregateOperator
 from aflow.operators.windows.window_operator import WindowOperator
 from aflow.state.snapshot import OperatorSnapshot
-from aflow.testing import Mode, OperatorHarness
+from aflow.testing import Mode
+from tests.operators.backends import BackendHarness as OperatorHarness
 from tests.operators.windows.window_steps import SUM, Event, late, logic
 
 Harness = OperatorHarness[Event, Windowed[str, int]]

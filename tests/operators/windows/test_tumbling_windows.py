@@ -20,7 +20,8 @@ from aflow.operators.windows.lateness import LATE
 from aflow.operators.windows.logic import WindowLogic
 from aflow.operators.windows.panes import PaneAggregateOperator
 from aflow.state.snapshot import merge
-from aflow.testing import Mode, OperatorHarness
+from aflow.testing import Mode
+from tests.operators.backends import BackendHarness as OperatorHarness
 
 Event = tuple[str, int]
 Harness = OperatorHarness[Event, Windowed[str, int]]

@@ -12,7 +12,7 @@ from aflow.machines.windows.assigners import SessionWindows
 from aflow.machines.windows.triggers import Count, EventTime
 from aflow.model.time import MAX_TIMESTAMP
 from aflow.operators.windows.factory import window_operator
-from aflow.testing import OperatorHarness
+from tests.operators.backends import BackendHarness as OperatorHarness
 from tests.operators.windows.window_steps import logic
 
 

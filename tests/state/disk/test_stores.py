@@ -74,3 +74,27 @@ def test_the_first_keys_of_a_range_are_found(store: Store) -> None:
     assert store.first(b"b", b"e", 2) == [b"b", b"c"]
     assert store.first(b"b", b"e", 9) == [b"b", b"c", b"d"]
     assert store.first(b"x", b"z", 9) == []
+
+
+def test_the_first_entries_of_a_range_are_found(store: Store) -> None:
+    store.write((bytes([letter]), bytes([letter])) for letter in b"abcdef")
+
+    assert store.page(b"b", b"e", 2) == [(b"b", b"b"), (b"c", b"c")]
+    assert store.page(b"b", b"e", 9) == [(b"b", b"b"), (b"c", b"c"), (b"d", b"d")]
+    assert store.page(b"x", b"z", 9) == []
+
+
+def test_a_deleted_range_is_only_in_older_views(store: Store) -> None:
+    store.write((b"%05d" % number, b"x") for number in range(3000))
+    view = store.view()
+
+    for _ in store.delete_range(b"00010", b"02990"):
+        pass
+
+    left = [b"%05d" % number for number in (*range(10), *range(2990, 3000))]
+    assert store.first(b"", b"9", 9999) == left
+    assert store.get([b"00010", b"02989", b"02990"]) == [None, None, b"x"]
+    assert sum(1 for _ in view.items(b"", b"9")) == 3000
+    store.write([(b"00500", b"y")])
+    assert store.page(b"", b"9", 9999)[10] == (b"00500", b"y")
+    view.close()

@@ -1,0 +1,72 @@
+"""Harnesses of which the state is in the backend of the test module: in memory, or in a tiny cache above a database."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final, TypeVar
+
+import pytest
+
+from aflow.operators.base import Operator
+from aflow.state.backend_choice import DiskEngine, InMemory, OnDisk, StateBackend
+from aflow.state.disk.rocksdb import rocksdb_installed
+from aflow.testing import Mode, OperatorHarness
+
+T = TypeVar("T")
+U = TypeVar("U")
+
+#: With one resident row nearly every batch evicts rows.
+BACKENDS = [
+    pytest.param(None, id="memory"),
+    pytest.param(DiskEngine.SQLITE, id="sqlite"),
+    pytest.param(
+        DiskEngine.ROCKSDB,
+        id="rocksdb",
+        marks=[
+            pytest.mark.slow,  # a database takes some milliseconds to open
+            pytest.mark.skipif(not rocksdb_installed(), reason="needs rocksdict"),
+        ],
+    ),
+]
+
+_IN_MEMORY: Final[StateBackend] = InMemory()
+_CURRENT: Final = ContextVar("backend", default=_IN_MEMORY)
+
+#: A folder in memory, where a database is opened without waiting for a disk.
+_FOLDER: Final = Path("/dev/shm")
+
+
+def backend() -> StateBackend:
+    """Return the backend of the test."""
+    return _CURRENT.get()
+
+
+@contextmanager
+def using(engine: DiskEngine | None, resident: int = 1) -> Iterator[StateBackend]:
+    """Let new harnesses keep their state in ``engine``; None: in memory."""
+    parent = _FOLDER if _FOLDER.is_dir() else None
+    with TemporaryDirectory(prefix="aflow-test-", dir=parent) as folder:
+        chosen = InMemory() if engine is None else OnDisk(engine, Path(folder), resident)
+        token = _CURRENT.set(chosen)
+        try:
+            yield chosen
+        finally:
+            _CURRENT.reset(token)
+
+
+class BackendHarness(OperatorHarness[T, U]):
+    """A harness whose state is in the backend of the test."""
+
+    def __init__(
+        self,
+        factory: Callable[[], Operator],
+        *,
+        key: Callable[[T], Hashable] | None = None,
+        mode: Mode = Mode.STRAIGHT,
+        **options: Any,
+    ) -> None:
+        super().__init__(factory, key=key, mode=mode, **{"backend": backend(), **options})

@@ -1,0 +1,161 @@
+"""Windows on disk: captures, restores with another parallelism, and snapshots that another backend continues."""
+
+from __future__ import annotations
+
+from collections import Counter as Bag
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from aflow.model.time import MAX_TIMESTAMP
+from aflow.state.backend_choice import DiskEngine, InMemory, StateBackend
+from tests.operators import test_captures as captures
+from tests.operators.backends import BACKENDS, using
+from tests.operators.driver import Driver
+from tests.operators.test_captures import (
+    NOON,
+    OPERATORS,
+    SAME_NOON,
+    Advance,
+    Life,
+    Records,
+    Restart,
+    Step,
+    check_changes_replayed,
+    entries,
+    stories,
+)
+from tests.operators.test_uneven_restores import OPERATORS as UNEVEN
+from tests.operators.test_uneven_restores import STORIES, check_restored
+from tests.operators.test_uneven_restores import Step as UnevenStep
+
+#: Steps whose windows may be on disk.
+ON_DISK = ("tumbling", "sliding", "panes", "sessions")
+
+
+@pytest.fixture(autouse=True, scope="module", params=BACKENDS[1:])
+def engine(request: pytest.FixtureRequest) -> Iterator[StateBackend]:
+    with using(request.param) as chosen:
+        yield chosen
+
+
+every_step = pytest.mark.parametrize("name", [one for one in OPERATORS if one.startswith(ON_DISK)])
+
+
+@pytest.mark.slow
+@every_step
+@given(
+    story=st.one_of(
+        stories("abcde"), stories([1, True, 1.0, 2]), stories([NOON, SAME_NOON, ("a", True)])
+    )
+)
+@settings(max_examples=40, deadline=None)
+def test_replayed_changes_are_complete(name: str, story: list[Step]) -> None:
+    check_changes_replayed(name, story)
+
+
+@every_step
+def test_only_changed_keys_are_captured(name: str) -> None:
+    captures.test_only_changed_keys_are_captured(name)
+
+
+@every_step
+def test_a_capture_does_not_change_with_the_operator(name: str) -> None:
+    captures.test_a_capture_does_not_change_with_the_operator(name)
+
+
+@every_step
+def test_a_checkpoint_after_a_snapshot_holds_the_changes_before_the_snapshot(name: str) -> None:
+    captures.test_a_checkpoint_after_a_snapshot_holds_the_changes_before_the_snapshot(name)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", [one for one in UNEVEN if one.startswith(ON_DISK)])
+@given(
+    before=STORIES,
+    between=STORIES,
+    after=STORIES,
+    parallelism=st.tuples(st.integers(2, 3), st.integers(1, 4), st.integers(1, 4)),
+)
+@settings(max_examples=20, deadline=None)
+def test_a_step_restored_from_subtasks_with_different_watermarks_emits_the_same_results(
+    name: str,
+    before: list[UnevenStep],
+    between: list[UnevenStep],
+    after: list[UnevenStep],
+    parallelism: tuple[int, int, int],
+) -> None:
+    check_restored(name, before, between, after, parallelism)
+
+
+class Switched(Life):
+    """Operators that replace each other, each with the other backend."""
+
+    def __init__(self, name: str, first: StateBackend, second: StateBackend) -> None:
+        self._backends = [second, first]
+        super().__init__(lambda: OPERATORS[name]())
+        self.driver = self._next()
+
+    def live(self, step: Step) -> None:
+        if isinstance(step, Restart):
+            self.capture()
+            clock = self.driver.time
+            stored = self.stored()
+            self.driver.close()
+            self.driver = self._next().restored(stored)
+            self.driver.time.at = clock.at
+        else:
+            super().live(step)
+
+    def _next(self) -> Driver:
+        self._backends.reverse()
+        return Driver(self._make, backend=self._backends[0])
+
+
+@pytest.mark.slow
+@every_step
+@given(story=stories("abcde"))
+@settings(max_examples=40, deadline=None)
+def test_a_snapshot_is_continued_by_another_backend(
+    name: str, engine: StateBackend, story: list[Step]
+) -> None:
+    in_memory = Switched(name, InMemory(), InMemory())
+    others = [Switched(name, InMemory(), engine), Switched(name, engine, InMemory())]
+
+    for step in [*story, Restart(), Advance(3), Restart(), Records([("a", 1, 5)], right=False)]:
+        expected = lived(in_memory, step)
+        for other in others:
+            assert lived(other, step) == expected
+            assert entries(other.driver.snapshot()) == entries(in_memory.driver.snapshot())
+
+    expected = lived(in_memory, Advance(MAX_TIMESTAMP - in_memory.now))
+    assert [lived(one, Advance(MAX_TIMESTAMP - one.now)) for one in others] == [expected] * 2
+
+
+def lived(life: Switched, step: Step) -> tuple[Bag[Any], Bag[Any]]:
+    """Return the results of a step, and its late records."""
+    if isinstance(step, Advance) and life.now + step.by == MAX_TIMESTAMP:
+        life.driver.watermark(MAX_TIMESTAMP)
+    else:
+        life.live(step)
+    late = Bag(life.driver.side_records("late"))
+    life.driver.recorder.sides.clear()
+    return Bag(map(repr, life.driver.new_records())), late
+
+
+def test_the_folder_of_a_closed_step_is_removed(engine: StateBackend) -> None:
+    assert not isinstance(engine, InMemory)
+    assert engine.folder is not None
+    assert engine.engine in DiskEngine
+    before = set(engine.folder.iterdir())
+    life = Life(OPERATORS["sessions"])
+    life.live(Records([(key, 1, 0) for key in "abcd"], right=False))
+    during = set(engine.folder.iterdir()) - before
+
+    life.driver.close()
+
+    assert len(during) == 1
+    assert not any(folder.exists() for folder in during)
