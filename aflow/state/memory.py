@@ -7,14 +7,13 @@ from heapq import merge
 from itertools import islice
 from operator import itemgetter
 from typing import Any, Final, TypeVar
-from weakref import ref
 
 from aflow.errors import FlowDefinitionError, OperatorError
 from aflow.machines.timer_queue import TimerQueue
 from aflow.model.time import MAX_TIMESTAMP, Clock, TimeDomain, Timestamp
 from aflow.state.backend import KeyTimerQueue
 from aflow.state.cells import ValueCell
-from aflow.state.gradual_capture import GradualCapture
+from aflow.state.gradual_capture import MANY, GradualCaptures, Part
 from aflow.state.key_kinds import KeyKinds
 from aflow.state.keyed_entries import (
     CapturedRows,
@@ -34,9 +33,6 @@ T = TypeVar("T")
 
 #: Up to this number of changed keys, changes are always captured alone.
 _FEW: Final = 256
-
-#: Number of rows from which a complete capture collects them in pieces.
-_MANY: Final = 4096
 
 #: Maximal number of noted changed keys; with more the next capture is complete. It bounds the memory of a job that
 #: was restored and takes no checkpoints.
@@ -73,13 +69,12 @@ class MemoryBackend:
         #: Keys touched since the last capture or restore; None: the next capture is complete.
         self._changed: set[Hashable] | None = None
         self._kinds: Final = KeyKinds()
-        #: Complete captures whose rows are not all collected, as long as they are referenced.
-        self._gradual: list[ref[GradualCapture]] = []
+        self._gradual: Final = GradualCaptures()
 
     def touch(self, keys: Sequence[Hashable]) -> None:
         # Hot path: once for each batch of a keyed step.
         if self._gradual:
-            self._save(keys)
+            self._gradual.save(keys)
         if self._changed is not None:
             self._changed.update(keys)
             if len(self._changed) > MOST:
@@ -103,12 +98,13 @@ class MemoryBackend:
         return TimerQueue[Hashable, None]()
 
     def capture(self, *, changes: bool) -> KeyedRows:
+        self._gradual.complete()
         self._sweep()
         changed, self._changed = self._changed, set()
         most = self._most_rows()
         if not changes or (changed is not None and len(changed) > max(_FEW, most // 2)):
             changed = None
-        if changed is None and most >= _MANY:
+        if changed is None and most >= MANY:
             return self._captured_gradually()
         # A table may hold an equal key of another type than the changed one; the captured keys count.
         self._see(changed)
@@ -152,9 +148,7 @@ class MemoryBackend:
         return list(table.rows) if table.timed is None else list(filter(table.has_row, table.rows))
 
     def close(self) -> None:
-        for capture in self._unfinished():
-            for _ in capture.gather():
-                pass
+        self._gradual.complete()
         for table in self._tables:
             table.clear()
 
@@ -182,21 +176,9 @@ class MemoryBackend:
 
     def _captured_gradually(self) -> KeyedRows:
         """Capture the rows of all keys; they are collected in pieces."""
-        capture = GradualCapture(self._tables, self._kinds)
-        self._gradual.append(ref(capture))
+        parts = [Part(table.rows.copy(), table.collected) for table in self._tables]
+        capture = self._gradual.begin(parts, self._kinds.see)
         return KeyedRows(dict(capture.rows), None, self._tables.described(), capture.gather)
-
-    def _unfinished(self) -> list[GradualCapture]:
-        """Return the gradual captures that are referenced and not complete, and forget the others."""
-        found = [capture for one in self._gradual if (capture := one()) is not None]
-        unfinished = [capture for capture in found if not capture.is_complete]
-        self._gradual = [ref(capture) for capture in unfinished]
-        return unfinished
-
-    def _save(self, keys: Sequence[Hashable]) -> None:
-        """Collect the rows of ``keys``, which may change now, for the gradual captures."""
-        for capture in self._unfinished():
-            capture.save(keys)
 
     def _most_rows(self) -> int:
         return max((len(table.rows) for table in self._tables), default=0)

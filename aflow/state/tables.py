@@ -104,6 +104,12 @@ class Table:
         touched = [(key, encode_moment(moment(key))) for key, _ in captured]
         return {self.name: captured, f"{TOUCHED}{self.name}": touched}
 
+    def collected(
+        self, keys: Collection[Hashable], rows: Sequence[Any]
+    ) -> Mapping[str, Iterable[KeyRow]]:
+        """Capture ``rows``, which are those of ``keys`` unless they have expired, as ``captured`` does."""
+        return self.captured(keys)
+
     def _rows_of(self, keys: Collection[Hashable] | None) -> _Rows:
         rows = self.rows
         if keys is None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
@@ -21,7 +21,6 @@ import pytest
 
 import aflow as af
 from aflow.connect import Sink
-from aflow.state import gradual_capture, memory
 from aflow.testing import At, Crash, Pause, ScriptedSource, VirtualClock, virtual_time
 from aflow.testing.scripted_source import Line
 from tests.crash.branches import (
@@ -41,6 +40,7 @@ from tests.crash.branches import (
     millis,
     panes,
 )
+from tests.gradual import gradual_captures
 from tests.runtime.checkpoints.ledger_sink import LedgerSink
 
 
@@ -221,12 +221,9 @@ def expected(case: Case) -> list[Row]:
 @pytest.mark.slow
 @pytest.mark.parametrize("seed", range(24))
 def test_each_result_is_emitted_once_for_any_steps_and_any_ends_of_jobs(
-    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    seed: int, tmp_path: Path
 ) -> None:
     random = Random(seed)
-    if seed % 2:  # complete captures are collected row by row, while records are processed
-        monkeypatch.setattr(memory, "_MANY", 1)
-        monkeypatch.setattr(gradual_capture, "_PIECE", 1)
     case = Case.drawn(random)
     sinks = [LedgerSink[Row](delay=delay) for delay in case.delays]
     fixed, starts = random.randint(1, 3), random.randint(2, 7)
@@ -236,7 +233,8 @@ def test_each_result_is_emitted_once_for_any_steps_and_any_ends_of_jobs(
             last = number == starts - 1
             await attempt(case, random, sinks, tmp_path, last=last, fixed=fixed)
 
-    virtual_time.run(main, seed=seed)
+    with gradual_captures() if seed % 2 else nullcontext():
+        virtual_time.run(main, seed=seed)
 
     assert found(sinks) == expected(case)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import Enum
@@ -13,15 +13,13 @@ from random import Random
 from tempfile import TemporaryDirectory
 from typing import Final, TypeAlias
 
-import pytest
-
 import aflow as af
-from aflow.state import gradual_capture, memory
 from aflow.testing import At, Crash, Pause, ScriptedSource, VirtualClock, virtual_time
 from aflow.testing.scripted_source import Line
 from tests.fuzz.functions import Stamped
 from tests.fuzz.keyed import Rows
 from tests.fuzz.oracles import Rec, Row
+from tests.gradual import gradual_captures
 from tests.runtime.checkpoints.ledger_sink import LedgerSink
 
 Stamp: TypeAlias = tuple[Row, int | None]
@@ -122,10 +120,8 @@ class Running:
             async with asyncio.timeout(_LONGEST):
                 return await self._run(build, folder)
 
-        with TemporaryDirectory(prefix="fuzz") as folder, pytest.MonkeyPatch.context() as patch:
-            if self.gradual:
-                patch.setattr(memory, "_MANY", 1)
-                patch.setattr(gradual_capture, "_PIECE", 1)
+        captures = gradual_captures() if self.gradual else nullcontext()
+        with TemporaryDirectory(prefix="fuzz") as folder, captures:
             return virtual_time.run(lambda: limited(Path(folder)), seed=self.seed)
 
     async def _run(self, build: Build, folder: Path) -> dict[str, list[Stamp]]:

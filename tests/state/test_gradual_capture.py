@@ -13,12 +13,12 @@ from hypothesis import strategies as st
 
 from aflow.errors import CheckpointError
 from aflow.model.key_groups import DEFAULT_KEY_GROUPS, KeyGroupRange
-from aflow.state import gradual_capture, memory
 from aflow.state.keyed_entries import CapturedRows, KeyedRows, KeyGroupCodec
 from aflow.state.memory import MemoryBackend
 from aflow.state.snapshot import STATES, OperatorSnapshot, replay
 from aflow.state.specs import ListState, MapState, ValueState
 from aflow.testing.backend_checks import check_backend
+from tests.gradual import gradual_captures
 from tests.state.test_chains_of_backends import Watch
 
 MINUTE = timedelta(minutes=1)
@@ -27,9 +27,7 @@ MINUTE = timedelta(minutes=1)
 @pytest.fixture(autouse=True)
 def small_pieces() -> Iterator[None]:
     """Collect every complete capture in pieces of three rows."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(memory, "_MANY", 0)
-        patch.setattr(gradual_capture, "_PIECE", 3)
+    with gradual_captures(piece=3):
         yield
 
 
@@ -136,13 +134,13 @@ def test_changes_after_a_gradual_capture_continue_its_chain() -> None:
     check()
 
 
-def test_two_gradual_captures_at_a_time_have_their_own_moments() -> None:
+def test_a_capture_has_its_own_moment_if_another_one_follows_at_once() -> None:
     step = Step()
     step.change("set", list(range(20)), 1)
     first = step.backend.capture(changes=False)
     step.change("set", list(range(10)), 2)
     second = step.backend.capture(changes=False)
-    next(first.gather())
+    assert not list(first.gather())  # the second one has completed it
     step.change("clear", list(range(20)), 3)
 
     later, earlier = step.encoded(second), step.encoded(first)
@@ -181,7 +179,7 @@ def test_a_capture_that_nobody_needs_any_more_costs_nothing() -> None:
 
     step.change("set", [1], 2)
 
-    assert not step.backend._gradual
+    assert not step.backend._gradual  # it was not completed either
 
 
 def test_a_capture_outlives_its_backend() -> None:

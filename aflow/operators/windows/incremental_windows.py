@@ -19,7 +19,7 @@ from aflow.model.keys import check_key
 from aflow.model.time import Timestamp
 from aflow.model.windows import TimeWindow, Windowed
 from aflow.operators.accumulation import Accumulation
-from aflow.operators.base import RAISED, Operator, OperatorContext
+from aflow.operators.base import RAISED, Operator, OperatorContext, unsupported
 from aflow.operators.changed_keys import ChangedKeys, too_many
 from aflow.operators.group_watermarks import no_group_ahead, restored_watermarks
 from aflow.operators.keyed_state import key_group_codec
@@ -27,6 +27,7 @@ from aflow.operators.windows.contexts import window_text
 from aflow.state.aggregates.exact import plus
 from aflow.state.backend_choice import OnDisk, make_scratch
 from aflow.state.disk.ranged_rows import Numbered, RangedRows, RowCodec
+from aflow.state.gradual_capture import MANY, GradualCaptures, Part
 from aflow.state.keyed_entries import (
     CapturedRows,
     CombinedRows,
@@ -76,6 +77,7 @@ class IncrementalWindows(Operator):
         self._changed = ChangedKeys()
         #: The rows with ``OnDisk``; None: all are in memory.
         self._on_disk: RangedRows | None = None
+        self._gradual: Final = GradualCaptures()
 
     def open(self, context: OperatorContext) -> None:
         super().open(context)
@@ -84,6 +86,7 @@ class IncrementalWindows(Operator):
         self._ahead = no_group_ahead(context)
 
     def close(self) -> None:
+        self._gradual.complete()
         if self._on_disk is not None:
             self._on_disk.close()
 
@@ -163,15 +166,17 @@ class IncrementalWindows(Operator):
 
     def capture(self, *, changes: bool) -> CapturedRows:
         """Return all rows or the changed ones. Raises ``CheckpointError`` for an accumulator that cannot be encoded."""
-        keys = self._changed.take(changes=changes)
+        self._gradual.complete()
+        keys, count = self._changed.take(changes=changes), self._row_count()
+        complete = keys is None or len(keys) * 2 > count
+        if complete and count >= MANY and self._on_disk is None:
+            return self._captured_gradually()
         rows = self._rows(keys)
         known = self._changed.known_by_name(self._keys_in(rows, keys))
         if keys is not None and (not known or too_many(keys, len(rows), self._row_count())):
             keys, rows = None, self._rows(None)
             self._changed.rest(max(len(rows), self._row_count()))
-        encoded: Iterable[KeyRow] = LazyRows(rows, self._encoded)
-        if not are_immutable([row[1] for row in rows]):
-            encoded = list(encoded)
+        encoded = self._collected(rows)[self._state_name]
         away = None if self._on_disk is None else self._on_disk.stored(keys, self._entries_of)
         if away is not None:
             encoded = CombinedRows(encoded, away)
@@ -179,6 +184,34 @@ class IncrementalWindows(Operator):
         return CapturedRows(
             self._key_codec, KeyedRows(named, keys), operator=self._operator_state()
         )
+
+    def _captured_gradually(self) -> CapturedRows:
+        """Capture all rows, which are in memory; they are collected in pieces."""
+        self._changed.rest(self._row_count())
+        capture = self._gradual.begin(self._parts(), self._changed.observe)
+        more = self._more_rows(None)
+        self._changed.observe([key for rows in more.values() for key, _ in rows])
+        keyed = KeyedRows({**capture.rows, **more}, gather=capture.gather)
+        return CapturedRows(self._key_codec, keyed, operator=self._operator_state())
+
+    def _collected(self, rows: list[StoredRow]) -> Mapping[str, Iterable[KeyRow]]:
+        """Return ``rows`` for a snapshot by their name; those that may change are encoded now."""
+        encoded: Iterable[KeyRow] = LazyRows(rows, self._encoded)
+        if not are_immutable([row[1] for row in rows]):
+            encoded = list(encoded)
+        return {self._state_name: encoded}
+
+    def _save(self, keys: Sequence[Hashable]) -> None:
+        """Collect the rows of the keys of a batch, which may change now, for captures."""
+        try:
+            self._gradual.save(keys)
+        except TypeError:  # of a key that cannot be hashed, whose record fails later
+            self._gradual.save([key for key in keys if unsupported(key) is None])
+
+    def _save_all(self) -> Iterator[int]:
+        """Collect all rows for captures, in pieces: windows fire."""
+        for _ in self._gradual.gather():
+            yield 0
 
     def _keys_in(self, rows: list[StoredRow], keys: set[Hashable] | None) -> list[Hashable]:
         more = chain.from_iterable(self._more_rows(keys).values())
@@ -232,6 +265,10 @@ class IncrementalWindows(Operator):
     @abstractmethod
     def _rows(self, keys: set[Hashable] | None) -> list[StoredRow]:
         """Return the rows of ``keys``, or of all keys."""
+
+    @abstractmethod
+    def _parts(self) -> Iterable[Part]:
+        """Return all rows, which are in memory, as parts of a gradual capture."""
 
     @abstractmethod
     def _row_count(self) -> int:

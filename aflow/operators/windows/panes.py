@@ -17,7 +17,8 @@ which have fired, follows from the panes and the watermark.
 from __future__ import annotations
 
 from bisect import bisect_left
-from collections.abc import Generator, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from heapq import heappop, heappush
 from typing import Any, Final, TypeAlias, cast
 
@@ -49,6 +50,7 @@ from aflow.operators.windows.incremental_windows import (
 from aflow.operators.windows.lateness import LATE
 from aflow.operators.windows.staggers import Staggers, staggers_of, stored_staggers
 from aflow.operators.windows.two_stacks import Panes, TwoStacks
+from aflow.state.gradual_capture import Part
 from aflow.state.keyed_entries import Keyed, KeyRow
 from aflow.state.snapshot import OperatorSnapshot
 
@@ -125,6 +127,8 @@ class PaneAggregateOperator(IncrementalWindows):
         keys, times = self.keys_of(batch), self.event_times_of(batch)
         if self._staggers is not None:
             self._use_grid(self._staggers.own())
+        if self._gradual:
+            self._save(keys)
         if self._on_disk is not None:
             self._on_disk.load(self._wanted(keys, times))
         oldest = min(times)
@@ -185,6 +189,15 @@ class PaneAggregateOperator(IncrementalWindows):
             for start, contents in self._panes.items()
             for key in among(keys, contents)
         ]
+
+    def _parts(self) -> Iterator[Part]:
+        for start, contents in self._panes.items():
+            yield Part(contents.copy(), partial(self._collected_of, start))
+
+    def _collected_of(
+        self, start: Timestamp, keys: list[Hashable], rows: list[Any]
+    ) -> Mapping[str, Iterable[KeyRow]]:
+        return self._collected([(key, row, start) for key, row in zip(keys, rows, strict=True)])
 
     def _row_count(self) -> int:
         return sum(map(len, self._panes.values())) if self._on_disk is None else len(self._on_disk)
@@ -349,10 +362,11 @@ class PaneAggregateOperator(IncrementalWindows):
         return order[0] < self._first_after(self._last_cleaned_up(self.watermark))
 
     def _fire_and_drop(self, before: Timestamp, ahead: GroupWatermarks) -> Iterator[int]:
-        """Fire the windows between the watermark ``before`` and this one, drop what is over, and emit the watermark.
+        """Fire the windows after the watermark ``before``, drop what is over, and emit the watermark, in pieces.
 
-        In pieces. A key group that was ``ahead`` has already fired windows up to its own watermark.
+        A key group that was ``ahead`` has already fired windows up to its own watermark.
         """
+        yield from self._save_all()
         for window in self._windows_after(before):
             pairs = yield from self._contents(window)
             if ahead:

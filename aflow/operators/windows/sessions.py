@@ -15,7 +15,7 @@ session has grown since.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from itertools import chain
 from operator import attrgetter
@@ -41,6 +41,7 @@ from aflow.operators.windows.disk_sessions import (
 from aflow.operators.windows.incremental_windows import IncrementalWindows, StoredRow
 from aflow.operators.windows.lateness import LATE
 from aflow.state.disk.ranged_rows import Numbered
+from aflow.state.gradual_capture import Part
 from aflow.state.keyed_entries import Keyed, KeyRow
 
 #: Keyed state: an accumulator with start and end of its session, its firings, and 1 if it has fired in its present
@@ -106,6 +107,8 @@ class SessionAggregateOperator(IncrementalWindows):
 
     def process(self, batch: Batch[Any]) -> None:
         keys, times = self.keys_of(batch), self.event_times_of(batch)
+        if self._gradual:
+            self._save(keys)
         if self._on_disk is not None:
             self._load(keys)
         newest, add, gap = self._newest, self._accumulation.add, self._gap
@@ -164,9 +167,16 @@ class SessionAggregateOperator(IncrementalWindows):
         return StateSize(sum(1 for _ in self._all()), event_timers=timers)
 
     def _rows(self, keys: set[Hashable] | None) -> list[StoredRow]:
-        return [
-            (s.key, s.held, s.start, s.end, s.firings, int(s.fired)) for s in self._in_memory(keys)
-        ]
+        return list(map(_row, self._in_memory(keys)))
+
+    def _parts(self) -> Iterable[Part]:
+        def newest(keys: list[Hashable], some: list[Any]) -> Mapping[str, Iterable[KeyRow]]:
+            return self._collected(list(map(_row, some)))
+
+        def others(keys: list[Hashable], some: list[Any]) -> Mapping[str, Iterable[KeyRow]]:
+            return self._collected(list(map(_row, chain.from_iterable(some))))
+
+        return Part(self._newest.copy(), newest), Part(self._others.copy(), others)
 
     def _entries_of(self, number: int, key: Hashable, data: bytes) -> Iterable[KeyRow]:
         return self._session_rows.entries(number, key, data)
@@ -319,6 +329,7 @@ class SessionAggregateOperator(IncrementalWindows):
 
     def _fire_sessions(self, timestamp: Timestamp) -> Iterator[int]:
         """Fire or clean up the sessions that are due, in pieces, and emit the watermark ``timestamp``."""
+        yield from self._save_all()
         results: list[_Result] = []
         changed: list[Hashable] = []
         limit = self.pieces.limit
@@ -391,3 +402,14 @@ class SessionAggregateOperator(IncrementalWindows):
 
 
 _start = attrgetter("start")
+
+
+def _row(session: OpenSession) -> StoredRow:
+    return (
+        session.key,
+        session.held,
+        session.start,
+        session.end,
+        session.firings,
+        int(session.fired),
+    )
