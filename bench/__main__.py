@@ -15,7 +15,7 @@ from rich.table import Table
 
 from bench.crash import proof
 from bench.harness import Measurement
-from bench.results import run_all, write_page
+from bench.results import Result, run_all, write_json, write_page
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,10 +102,13 @@ def _measure_all(arguments: argparse.Namespace) -> None:
     for option in ("records", "rounds"):
         if (value := getattr(arguments, option)) is not None:
             options += [f"--{option}", str(value)]
-    results = run_all(
-        [(one.name, one.description) for one in BENCHMARKS if one.name != "shapes"], options
-    )
-    write_page(results)
+    results: list[Result] = []
+    measured = [(one.name, one.description) for one in BENCHMARKS if one.name != "shapes"]
+    for result in run_all(measured, options):
+        results.append(result)
+        write_page(results)  # also a part of them, if the run is interrupted
+        if arguments.json:
+            write_json(results, arguments.json)
     if any(result.error for result in results):
         sys.exit(1)
 

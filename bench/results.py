@@ -6,7 +6,7 @@ import json
 import platform
 import subprocess
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from os import cpu_count
@@ -42,22 +42,20 @@ class Result:
         ]
 
 
-def run_all(benchmarks: Sequence[tuple[str, str]], options: Sequence[str]) -> list[Result]:
+def run_all(benchmarks: Sequence[tuple[str, str]], options: Sequence[str]) -> Iterator[Result]:
     """Run each benchmark (name, work) in a process of its own, so that none measures what another left in memory.
 
     ``options`` are passed to each. The output of the benchmarks goes to that of this process.
     """
-    results: list[Result] = []
     with TemporaryDirectory() as folder:
         for name, work in benchmarks:
             out = Path(folder) / f"{name}.json"
             command = [sys.executable, "-m", "bench", name, "--json", str(out), *options]
             done = subprocess.run(command, check=False)
             if done.returncode == 0:
-                results.append(Result(name, work, json.loads(out.read_text(encoding="utf-8"))))
+                yield Result(name, work, json.loads(out.read_text(encoding="utf-8")))
             else:
-                results.append(Result(name, work, {}, f"exit status {done.returncode}"))
-    return results
+                yield Result(name, work, {}, f"exit status {done.returncode}")
 
 
 def page(results: Sequence[Result], cpu: str, when: datetime) -> str:
@@ -90,6 +88,24 @@ def cpu_name() -> str:
                 model = value.strip()
                 break
     return f"{cpu_count() or 1} cores of {model}"
+
+
+def as_dict(results: Sequence[Result], cpu: str, when: datetime) -> dict[str, Any]:
+    """Return ``results`` with the machine and the day."""
+    return {
+        "cpu": cpu,
+        "python": platform.python_version(),
+        "date": f"{when:%Y-%m-%d}",
+        "benchmarks": {
+            result.name: result.figures or {"error": result.error} for result in results
+        },
+    }
+
+
+def write_json(results: Sequence[Result], file: Path) -> None:
+    """Write all figures to ``file``."""
+    figures = as_dict(results, cpu_name(), datetime.now(UTC))
+    file.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
 
 
 def write_page(results: Sequence[Result]) -> None:

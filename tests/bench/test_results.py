@@ -40,8 +40,11 @@ def test_the_page_says_which_benchmark_failed() -> None:
 def test_each_benchmark_runs_in_a_process_of_its_own_with_the_options(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = run_all(
-        [("stateless", "a loop"), ("missing", "nothing")], ["--records", "3000", "--rounds", "1"]
+    found = list(
+        run_all(
+            [("stateless", "a loop"), ("missing", "nothing")],
+            ["--records", "3000", "--rounds", "1"],
+        )
     )
 
     assert [(one.name, one.error) for one in found] == [
@@ -52,3 +55,8 @@ def test_each_benchmark_runs_in_a_process_of_its_own_with_the_options(
     monkeypatch.setattr(results, "PAGE", tmp_path / "RESULTS.md")
     results.write_page(found)
     assert "`stateless`" in (tmp_path / "RESULTS.md").read_text(encoding="utf-8")
+    results.write_json(found, tmp_path / "results.json")
+    written = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
+    assert written["cpu"] == results.cpu_name()
+    assert written["benchmarks"]["stateless"]["records"] == 3000
+    assert written["benchmarks"]["missing"] == {"error": "exit status 2"}
