@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
+from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Protocol, cast
 
@@ -95,6 +96,12 @@ class RocksdbStore:
                 break
             found.append(key)
         return found
+
+    def entries(self, start: bytes, stop: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+        return list(islice(self.view().items(start, stop), limit))
+
+    def delete_range(self, start: bytes, stop: bytes) -> None:
+        self._db.delete_range(start, stop, self._unlogged)
 
     def view(self) -> RocksdbView:
         return RocksdbView(self._db.iter())

@@ -50,6 +50,13 @@ class SqliteStore:
         found = self._connection.execute(f"SELECT key {_RANGE} LIMIT ?", (start, stop, limit))
         return [key for (key,) in found]
 
+    def entries(self, start: bytes, stop: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+        found = self._connection.execute(f"SELECT key, data {_RANGE} LIMIT ?", (start, stop, limit))
+        return found.fetchall()
+
+    def delete_range(self, start: bytes, stop: bytes) -> None:
+        self._connection.execute("DELETE FROM entries WHERE key >= ? AND key < ?", (start, stop))
+
     def view(self) -> SqliteView:
         return SqliteView(self._path)
 

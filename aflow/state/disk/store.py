@@ -45,6 +45,14 @@ class Store(StoreReader, Protocol):
         """Return the first ``limit`` keys from ``start`` to ``stop`` (exclusive)."""
         ...
 
+    def entries(self, start: bytes, stop: bytes, limit: int) -> list[tuple[bytes, bytes]]:
+        """Return the first ``limit`` entries from ``start`` to ``stop`` (exclusive)."""
+        ...
+
+    def delete_range(self, start: bytes, stop: bytes) -> None:
+        """Delete all entries from ``start`` to ``stop`` (exclusive), without reading them."""
+        ...
+
     def view(self) -> View: ...
 
     def close(self) -> None:
