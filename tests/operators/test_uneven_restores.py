@@ -131,6 +131,10 @@ OPERATORS: Mapping[str, Callable[[], Operator]] = {
         IntervalJoinOperator(-3, 2, pair, kind=Join.FULL), ON_DISK
     ),
     "as of": lambda: AsOfJoinOperator(pair, kind=Join.LEFT),
+    "as of on disk": lambda: with_backend(AsOfJoinOperator(pair, kind=Join.LEFT), ON_DISK),
+    "as of on disk, recent": lambda: with_backend(
+        AsOfJoinOperator(pair, kind=Join.LEFT, tolerance=6), ON_DISK
+    ),
     "co-group": lambda: CoGroupOperator(
         WindowLogic(assigner=TumblingWindows(5), trigger=EventTime(), lateness=3), sizes
     ),

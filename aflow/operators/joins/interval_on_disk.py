@@ -101,7 +101,7 @@ class DiskSide:
         try:
             data = self._encode(value)
         except CodecError as exc:
-            raise self._unstorable(exc, key, at, value) from exc
+            raise unstorable(self._key_codec.operator, self.what, exc, key, at, value) from exc
         row.changed = True
         part = row.parts[self.number]
         index = 0
@@ -114,26 +114,14 @@ class DiskSide:
             part.values += (data,)
         else:
             index = bisect_right(part.times, at)
-            part.times = _inserted(part.times, index, at)
-            part.values = _inserted(part.values, index, data)
+            part.times = inserted(part.times, index, at)
+            part.values = inserted(part.values, index, data)
         if self.queue is not None:
             number = 0
             if not matched:
                 number = self._last_number = self._last_number + 1
                 self.queue.add(at, number, _encode((self._records.stored_key(key), data)))
-            part.numbers = _inserted(part.numbers, index, number)
-
-    def _unstorable(
-        self, cause: CodecError, key: Hashable, at: Timestamp, value: object
-    ) -> OperatorError:
-        operator = self._key_codec.operator
-        return OperatorError(
-            f"step {operator!r} cannot keep {self.what} record {shown(value)} of key {shown(key)} on disk: {cause}",
-            operator=operator,
-            record=value,
-            key=key,
-            timestamp=at,
-        )
+            part.numbers = inserted(part.numbers, index, number)
 
     def _match(self, row: Row, part: Part, begin: int, end: int) -> None:
         assert self.queue is not None
@@ -261,7 +249,21 @@ class DiskRecords:
         return min(self.left.expired_until(watermark), self.right.expired_until(watermark))
 
 
-def _inserted(items: tuple[T, ...], index: int, item: T) -> tuple[T, ...]:
+def unstorable(
+    operator: str, what: str, cause: CodecError, key: Hashable, at: Timestamp, value: object
+) -> OperatorError:
+    """Return the error for a record of the ``what`` input of step ``operator`` that cannot be encoded."""
+    return OperatorError(
+        f"step {operator!r} cannot keep {what} record {shown(value)} of key {shown(key)} on disk: {cause}",
+        operator=operator,
+        record=value,
+        key=key,
+        timestamp=at,
+    )
+
+
+def inserted(items: tuple[T, ...], index: int, item: T) -> tuple[T, ...]:
+    """Return ``items`` with ``item`` at ``index``."""
     return (*items[:index], item, *items[index:])
 
 

@@ -11,10 +11,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Final
 
 from aflow.model.time import MAX_TIMESTAMP, Timestamp
 from aflow.state.disk.scratch import Scratch
+from aflow.state.disk.store import View
 
 #: Records that are read, and written, at once.
 _AT_ONCE: Final = 1024
@@ -69,7 +71,7 @@ class RecordQueue:
         if self._earliest is None or self._earliest > until:
             return
         self._flush()
-        stop = self._prefix + b"\xff" * (_PLACE.size)
+        stop = _end(self._prefix)
         while found := self._scratch.store.entries(self._begin, stop, _AT_ONCE):
             due = [(_time_of(place), data) for place, data in found if _time_of(place) <= until]
             self._scratch.store.write((), [place for place, _ in found[: len(due)]])
@@ -83,14 +85,12 @@ class RecordQueue:
         self._earliest = None
         self._begin = _PLACE.pack(self._prefix, min(until, MAX_TIMESTAMP) + _OFFSET, 0)
 
-    def records(self) -> Iterator[Queued]:
-        """Yield all records in order, as they are now."""
+    def captured(self) -> CapturedQueue:
+        """Return all records as they are now, to be read later."""
         if self._earliest is None:
-            return
+            return CapturedQueue(None, self._prefix)
         self._flush()
-        view = self._scratch.store.view()
-        for place, data in view.items(self._prefix, self._prefix + b"\xff" * _PLACE.size):
-            yield _time_of(place), data
+        return CapturedQueue(self._scratch.store.view(), self._prefix)
 
     def _flush(self) -> None:
         if self._unwritten:
@@ -99,6 +99,23 @@ class RecordQueue:
                 [(place, data) for place, data in changes.items() if data is not None],
                 [place for place, data in changes.items() if data is None],
             )
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedQueue:
+    """The records of a queue in ``view``; None if there are none."""
+
+    view: View | None
+    prefix: bytes
+
+    def __iter__(self) -> Iterator[Queued]:
+        if self.view is not None:
+            for place, data in self.view.items(self.prefix, _end(self.prefix)):
+                yield _time_of(place), data
+
+
+def _end(prefix: bytes) -> bytes:
+    return bytes([prefix[0] + 1])
 
 
 def _time_of(place: bytes) -> Timestamp:
