@@ -42,14 +42,14 @@ class ChangedKeys:
         self._resting = 0
 
     @property
-    def kinds(self) -> KeyKinds:
-        """The kinds of the observed keys."""
-        return self._kinds
-
-    @property
     def noted(self) -> bool:
         """True if changes are recorded; if not, the next capture must be complete."""
         return self._keys is not None
+
+    @property
+    def kinds(self) -> KeyKinds:
+        """The kinds of the keys that were observed, for others that store the same keys."""
+        return self._kinds
 
     def add(self, keys: Iterable[Hashable]) -> None:
         """Record that the state of ``keys`` may have changed. Raises ``TypeError`` for unhashable keys."""

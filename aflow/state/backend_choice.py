@@ -78,9 +78,10 @@ def make_backend(choice: StateBackend, key_codec: KeyGroupCodec, clock: Clock) -
     """Return an empty backend for one operator in one subtask; ``clock`` is for state with a time to live."""
     if isinstance(choice, InMemory):
         return MemoryBackend(key_codec, clock)
-    return DiskBackend(key_codec, clock, make_scratch(choice, key_codec.operator), choice.resident)
+    scratch = make_scratch(choice, key_codec.operator)
+    return DiskBackend(key_codec, clock, scratch, choice.resident)
 
 
 def make_scratch(choice: OnDisk, operator: str) -> Scratch:
-    """Return the scratch database of one operator in one subtask."""
+    """Return the database of ``operator``, which is made at its first use."""
     return Scratch(_ENGINES[choice.engine], choice.folder, operator)

@@ -45,8 +45,10 @@ from aflow.operators.windows.logic import WindowLogic
 from aflow.operators.windows.panes import PaneAggregateOperator
 from aflow.operators.windows.sessions import SessionAggregateOperator
 from aflow.operators.windows.window_operator import WindowOperator
+from aflow.state.backend_choice import DiskEngine, OnDisk
 from aflow.state.snapshot import OperatorSnapshot, merge
 from tests.operators.driver import Driver
+from tests.operators.joins.backends import with_backend
 from tests.operators.windows.window_steps import logic
 
 Event = tuple[str, int]
@@ -54,6 +56,8 @@ Event = tuple[str, int]
 #: Key groups are few, so that neighbouring groups have different watermarks.
 GROUPS = 8
 KEYS = "abcdefgh"
+
+ON_DISK = OnDisk(DiskEngine.SQLITE, resident=1)
 
 SUM = folding(int, lambda total, event: total + event[1], lambda a, b: a + b)
 
@@ -122,7 +126,15 @@ OPERATORS: Mapping[str, Callable[[], Operator]] = {
     "timers, two inputs": lambda: CoProcessOperator(LateOfBoth()),
     "interval": lambda: IntervalJoinOperator(-3, 2, pair),
     "interval, outer": lambda: IntervalJoinOperator(-3, 2, pair, kind=Join.FULL),
+    "interval on disk": lambda: with_backend(IntervalJoinOperator(-3, 2, pair), ON_DISK),
+    "interval on disk, outer": lambda: with_backend(
+        IntervalJoinOperator(-3, 2, pair, kind=Join.FULL), ON_DISK
+    ),
     "as of": lambda: AsOfJoinOperator(pair, kind=Join.LEFT),
+    "as of on disk": lambda: with_backend(AsOfJoinOperator(pair, kind=Join.LEFT), ON_DISK),
+    "as of on disk, recent": lambda: with_backend(
+        AsOfJoinOperator(pair, kind=Join.LEFT, tolerance=6), ON_DISK
+    ),
     "co-group": lambda: CoGroupOperator(
         WindowLogic(assigner=TumblingWindows(5), trigger=EventTime(), lateness=3), sizes
     ),

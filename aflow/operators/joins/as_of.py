@@ -15,18 +15,23 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
 from heapq import heappop, heappush
+from itertools import islice
 from typing import Any, Final
 
 from aflow.errors import FlowDefinitionError
 from aflow.model.batch import Batch
 from aflow.model.time import Timestamp
-from aflow.operators.base import RAISED, StateSize
+from aflow.operators.base import RAISED, OperatorContext, StateSize
 from aflow.operators.changed_keys import too_many
+from aflow.operators.joins.as_of_on_disk import DiskPendingRecords, DiskVersions
 from aflow.operators.joins.columns import Columns
 from aflow.operators.joins.join import LATE_LEFT, LATE_RIGHT, Join, JoinFunction, JoinOperator
 from aflow.operators.joins.versions import Versions
 from aflow.operators.pieces import drained_slices
+from aflow.state.backend_choice import OnDisk, make_scratch
+from aflow.state.disk.scratch import Scratch
 from aflow.state.keyed_entries import Keyed, KeyedRows
+from aflow.state.stored_entries import batched
 
 #: Keyed state: the buffered left records, and the versions that matter.
 _PENDING: Final = "@waiting"
@@ -63,13 +68,42 @@ class AsOfJoinOperator(JoinOperator):
                 f"tolerance is the largest age of a version and not negative: {tolerance} ms"
             )
         self._keeps_left = kind.keeps_left
+        self._tolerance = tolerance
         self._pending = PendingRecords()
         self._versions = Versions(tolerance)
+        #: The records in place of `_pending` and `_versions`, if they are on disk.
+        self._on_disk: tuple[DiskPendingRecords, DiskVersions] | None = None
+        self._scratch: Scratch | None = None
+
+    def open(self, context: OperatorContext) -> None:
+        super().open(context)
+        backend, key_codec = context.backend, self._key_codec
+        if isinstance(backend, OnDisk):
+            self._scratch = make_scratch(backend, context.name)
+            self._on_disk = (
+                DiskPendingRecords(self._scratch, key_codec, self._left_codec),
+                DiskVersions(
+                    self._scratch,
+                    backend.resident,
+                    key_codec,
+                    self._changed,
+                    self._right_codec,
+                    self._tolerance,
+                ),
+            )
+
+    def close(self) -> None:
+        if self._scratch is not None:
+            self._scratch.clear()
 
     def process_left(self, batch: Batch[Any]) -> None:
         keys, times = self._columns(batch, "left")
         self._check_keys(batch, keys)
-        own, ahead, add = self.watermark, self._ahead, self._pending.add
+        pending: PendingRecords | DiskPendingRecords = self._pending
+        if self._on_disk is not None:
+            pending = self._on_disk[0]
+            self._changed.observe(keys)
+        own, ahead, add = self.watermark, self._ahead, pending.add
         late: list[int] = []
         for index, (key, at, value) in enumerate(zip(keys, times, batch.values, strict=True)):
             if at > ahead.of(key, own):
@@ -82,6 +116,12 @@ class AsOfJoinOperator(JoinOperator):
     def process_right(self, batch: Batch[Any]) -> None:
         keys, times = self._columns(batch, "right")
         self._check_keys(batch, keys)
+        if self._on_disk is not None:
+            records = list(zip(times, keys, batch.values, strict=True))
+            useless = self._on_disk[1].put_all(records, self._watermark_of)
+            self._changed.add(keys)
+            self.emit_side(LATE_RIGHT, batch, useless)
+            return
         versions, own, ahead = self._versions, self.watermark, self._ahead
         put = versions.put
         late: list[int] = []
@@ -99,9 +139,18 @@ class AsOfJoinOperator(JoinOperator):
             return  # after a restore the inputs repeat watermarks
         self.watermark = timestamp
         self._ahead = self._ahead.after(timestamp)
-        self.pieces.run(self._join_until(timestamp))
+        if self._on_disk is None:
+            self.pieces.run(self._join_until(timestamp))
+        else:
+            self.pieces.run(self._join_on_disk(*self._on_disk, timestamp))
+
+    def _watermark_of(self, key: Hashable) -> Timestamp:
+        return self._ahead.of(key, self.watermark) if self._ahead else self.watermark
 
     def size(self) -> StateSize:
+        if self._on_disk is not None:
+            pending, versions = self._on_disk
+            return StateSize(entries=len(pending) + versions.size())
         return StateSize(
             entries=len(self._pending) + self._versions.size(),
             event_timers=self._pending.timestamps() + len(self._versions.expiry),
@@ -138,7 +187,48 @@ class AsOfJoinOperator(JoinOperator):
         yield from self._versions.advance(watermark, self._changed)
         self.output.watermark(watermark)
 
+    def _join_on_disk(
+        self, pending: DiskPendingRecords, versions: DiskVersions, watermark: Timestamp
+    ) -> Iterator[int]:
+        """Do as ``_join_until`` with records on disk."""
+        # Hot path: once for each left record.
+        into, keeps_left = self._pair_function(), self._keeps_left
+        for some in pending.due(watermark):
+            self._changed.add([key for _, key, _ in some])
+            found = zip(some, versions.at_all(some), strict=True)
+            while part := list(islice(found, self.pieces.limit)):
+                values: list[Any] = []
+                stamps: list[Timestamp] = []
+                for (at, key, left), (is_there, right) in part:
+                    if is_there or keeps_left:
+                        try:
+                            values.append(into(left, right))
+                        except RAISED as exc:
+                            self._emit_pairs(values, stamps)  # those before the failed one
+                            raise self._failed(exc, key, at, left, right) from exc
+                        stamps.append(at)
+                self._emit_pairs(values, stamps)
+                yield len(part)
+        versions.drop(watermark)
+        self.output.watermark(watermark)
+
+    def _identifies_changes(self, rows: KeyedRows) -> bool:
+        if self._on_disk is not None:  # all keys have been observed
+            return rows.keys is None or self._changed.known_by_name(())
+        return super()._identifies_changes(rows)
+
     def _rows(self, keys: set[Hashable] | None) -> KeyedRows:
+        if self._on_disk is not None:
+            waiting, known = self._on_disk
+            if known.outlived:
+                keys = None
+            return KeyedRows(
+                {
+                    _PENDING: waiting.captured(keys),
+                    _VERSIONS: known.captured(keys, self.watermark),
+                },
+                keys,
+            )
         pending, versions = self._pending.by_key(keys), list(self._versions.by_key(keys))
         if keys is not None:
             records = sum(len(times) for times, _ in pending.values()) + len(versions)
@@ -153,6 +243,9 @@ class AsOfJoinOperator(JoinOperator):
         return KeyedRows(rows, keys)
 
     def _restore_rows(self, keyed: Keyed) -> Iterator[None]:
+        if self._on_disk is not None:
+            yield from self._restore_on_disk(*self._on_disk, keyed)
+            return
         self._versions.watermark = self.watermark
         for key, times, values, _ in self._decoded(keyed, _PENDING, self._left_codec, "left"):
             for at, value in zip(times, values, strict=True):
@@ -161,6 +254,22 @@ class AsOfJoinOperator(JoinOperator):
         for key, times, values, _ in self._decoded(keyed, _VERSIONS, self._right_codec, "right"):
             for at, value in zip(times, values, strict=True):
                 self._versions.put(key, at, value)
+            yield
+
+    def _restore_on_disk(
+        self, pending: DiskPendingRecords, versions: DiskVersions, keyed: Keyed
+    ) -> Iterator[None]:
+        for key, times, values, _ in self._decoded(keyed, _PENDING, self._left_codec, "left"):
+            for at, value in zip(times, values, strict=True):
+                pending.add(at, key, value)
+            yield
+        rights = (
+            (at, key, value)
+            for key, times, values, _ in self._decoded(keyed, _VERSIONS, self._right_codec, "right")
+            for at, value in zip(times, values, strict=True)
+        )
+        for some in batched(rights):
+            versions.put_all(some, lambda _: self.watermark)
             yield
 
 

@@ -30,18 +30,18 @@ emitted, and that watermark is not delayed.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Generator, Hashable, Iterator, Sequence
+from collections.abc import Hashable, Iterator, Sequence
 from itertools import islice, repeat
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
-from aflow.errors import FlowDefinitionError, RestoreError
-from aflow.machines.expiry import Expiry
+from aflow.errors import FlowDefinitionError, OperatorError, RestoreError
 from aflow.model.batch import Batch
-from aflow.model.codecs import Codec
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Timestamp
-from aflow.operators.base import RAISED, StateSize
-from aflow.operators.changed_keys import ChangedKeys, too_many
-from aflow.operators.joins.columns import Columns, cut, insert
+from aflow.operators.base import RAISED, OperatorContext, StateSize
+from aflow.operators.changed_keys import too_many
+from aflow.operators.joins.columns import insert
+from aflow.operators.joins.interval_on_disk import DiskRecords, DiskSide
+from aflow.operators.joins.interval_side import IntervalSide, Unpaired
 from aflow.operators.joins.join import (
     LATE_LEFT,
     LATE_RIGHT,
@@ -50,136 +50,11 @@ from aflow.operators.joins.join import (
     JoinOperator,
     KeyRecords,
 )
-from aflow.operators.pieces import drained_slices, in_order, slices
+from aflow.operators.pieces import drained_slices, in_order
+from aflow.state.backend_choice import OnDisk, make_scratch
+from aflow.state.disk.sliced_records import Touched
 from aflow.state.keyed_entries import Keyed, KeyedRows
-
-#: Checks for expired keys per length of the interval: an expired key is dropped at most an eighth too late.
-_CHECKS_PER_INTERVAL: Final = 8
-
-#: Lengths of the interval until the next check of a key that still had records at a check. Its expired records are
-#: dropped then, or when it is accessed. A smaller number would check a key for every few records.
-_RECHECK_AFTER: Final = 4
-
-
-class Unpaired(NamedTuple):
-    """A record that has had no partner and will have none."""
-
-    at: Timestamp
-    key: Hashable
-    value: Any
-
-
-class IntervalSide:
-    """Records of one input that may still have partners. The partners of time t are in [t + first, t + last].
-
-    A record expires when the watermark reaches its timestamp plus ``last``. With ``outer`` it is dropped at this
-    watermark exactly, since records without a partner are emitted then. Otherwise it is dropped when its key is
-    accessed or checked; until then it can be no partner of a record on time.
-    """
-
-    def __init__(self, first: int, last: int, *, outer: bool) -> None:
-        self.first = first
-        self.last = last
-        self.outer = outer
-        #: The records of each key; never empty.
-        self.held: dict[Hashable, Columns] = {}
-        #: With ``outer``: for each record in `held` True if it has had a partner.
-        self._matched: dict[Hashable, list[bool]] = {}
-        #: With ``outer`` an entry for each record, otherwise one for each key.
-        self.expiry: Final = Expiry(1 if outer else max(1, (last - first) // _CHECKS_PER_INTERVAL))
-        self._recheck_after: Final = _RECHECK_AFTER * (last - first)
-
-    def expired_until(self, watermark: Timestamp) -> Timestamp:
-        """Return the largest timestamp that has expired at ``watermark``."""
-        return MAX_TIMESTAMP if watermark == MAX_TIMESTAMP else watermark - self.last
-
-    def add(
-        self, key: Hashable, at: Timestamp, value: object, *, matched: bool, expired: Timestamp
-    ) -> None:
-        """Buffer a record that is newer than ``expired``, the largest expired timestamp."""
-        held = self.held.get(key)
-        known = held is not None
-        if held is None:
-            held = self.held[key] = ([], [])
-        elif not self.outer and held[0][0] <= expired:
-            cut(*held, expired)
-        index = insert(*held, at, value)
-        if self.outer:
-            self._matched.setdefault(key, []).insert(index, matched)
-        if self.outer or not known:
-            self.expiry.add(key, at + self.last)
-
-    def take_partners(self, key: Hashable, low: Timestamp, high: Timestamp) -> Columns:
-        """Return the records from ``low`` to ``high``, inclusive, and mark them as matched."""
-        held = self.held.get(key)
-        if held is None:
-            return [], []
-        times, values = held
-        start = bisect_left(times, low)
-        stop = bisect_right(times, high, start)
-        if self.outer:
-            self._matched[key][start:stop] = [True] * (stop - start)
-        return times[start:stop], values[start:stop]
-
-    def is_due(self, watermark: Timestamp) -> bool:
-        """Return True if ``expire`` has something to do."""
-        return watermark == MAX_TIMESTAMP or self.expiry.is_due(watermark)
-
-    def expire(
-        self, watermark: Timestamp, changed: ChangedKeys
-    ) -> Generator[int, None, list[Unpaired]]:
-        """Drop expired records, in pieces; with ``outer``, return those without a partner.
-
-        The keys are added to ``changed``.
-        """
-        expired = self.expired_until(watermark)
-        unpaired: list[Unpaired] = []
-        if watermark == MAX_TIMESTAMP:
-            held: list[Hashable] = []
-            for keys in slices(self.held):
-                held += keys
-                yield 0
-            due = drained_slices(held)
-        else:
-            due = slices(self.expiry.due(watermark))
-        for keys in due:
-            changed.add(keys)
-            for key in keys:
-                if key in self.held:
-                    self._expire_key(key, expired, unpaired)
-            yield 0
-        if watermark == MAX_TIMESTAMP:
-            for _ in slices(self.expiry.due(watermark)):
-                yield 0
-            self.expiry.clear()
-        return unpaired
-
-    def _expire_key(self, key: Hashable, expired: Timestamp, unpaired: list[Unpaired]) -> None:
-        times, values = self.held[key]
-        if self.outer:
-            matched = self._matched[key]
-            count = bisect_right(times, expired)
-            unpaired += [
-                Unpaired(at, key, value)
-                for at, value, paired in zip(times[:count], values, matched, strict=False)
-                if not paired
-            ]
-            del matched[:count]
-        cut(times, values, expired)
-        if not times:
-            del self.held[key]
-            self._matched.pop(key, None)
-        elif not self.outer:
-            self.expiry.add(key, max(expired + self._recheck_after, times[-1]) + self.last)
-
-    def matched(self, key: Hashable) -> list[bool]:
-        """Return for each record of ``key`` True if it has had a partner; only with ``outer``."""
-        return self._matched[key]
-
-    def size(self) -> int:
-        """Count the records."""
-        return sum(len(times) for times, _ in self.held.values())
-
+from aflow.state.stored_entries import batched
 
 #: Keyed state: the columns of each input, and with an outer join the records that have had a partner.
 _LEFT: Final = "@left"
@@ -229,9 +104,12 @@ class IntervalJoinOperator(JoinOperator):
     ) -> None:
         super().__init__(into, left_type=left_type, right_type=right_type, key_type=key_type)
         low, high = closed(lower, upper, inclusive=(lower_inclusive, upper_inclusive))
-        self._inner = kind is Join.INNER
-        self._left = IntervalSide(low, high, outer=kind.keeps_left)
-        self._right = IntervalSide(-high, -low, outer=kind.keeps_right)
+        self._kind = kind
+        self._bounds = low, high
+        self._left = IntervalSide(low, high, outer=kind.keeps_left, from_left=True)
+        self._right = IntervalSide(-high, -low, outer=kind.keeps_right, from_left=False)
+        #: The records in place of those of `_left` and `_right`, if they are on disk.
+        self._on_disk: DiskRecords | None = None
         #: Difference of the input watermark and the output watermark (ms).
         self.delay: Final = max(
             high if kind.keeps_left else 0,
@@ -239,20 +117,40 @@ class IntervalJoinOperator(JoinOperator):
             0,
         )
 
+    def open(self, context: OperatorContext) -> None:
+        super().open(context)
+        backend = context.backend
+        if isinstance(backend, OnDisk):
+            self._on_disk = DiskRecords(
+                make_scratch(backend, context.name),
+                backend.resident,
+                self._key_codec,
+                self._changed,
+                (self._left_codec, self._right_codec),
+                self._bounds,
+                (self._kind.keeps_left, self._kind.keeps_right),
+            )
+
+    def close(self) -> None:
+        if self._on_disk is not None:
+            self._on_disk.close()
+
     def process_left(self, batch: Batch[Any]) -> None:
-        self._process(batch, self._left, self._right, "left")
+        self._process(batch, "left")
 
     def process_right(self, batch: Batch[Any]) -> None:
-        self._process(batch, self._right, self._left, "right")
+        self._process(batch, "right")
 
-    def _process(
-        self, batch: Batch[Any], mine: IntervalSide, other: IntervalSide, side: str
-    ) -> None:
+    def _process(self, batch: Batch[Any], side: str) -> None:
         keys, times = self._columns(batch, side)
-        if self._inner and not self._ahead and min(times) > self.watermark:
-            self._pair(batch, keys, times, mine, other)
+        if self._on_disk is not None:
+            self._join_on_disk(batch, keys, times, *self._on_disk.sides(side))
         else:
-            self._join(batch, keys, times, mine, other)
+            mine, other = (self._left, self._right) if side == "left" else (self._right, self._left)
+            if self._kind is Join.INNER and not self._ahead and min(times) > self.watermark:
+                self._pair(batch, keys, times, mine, other)
+            else:
+                self._join(batch, keys, times, mine, other)
         self._changed.add(keys)
 
     def on_watermark(self, timestamp: Timestamp) -> None:
@@ -260,7 +158,9 @@ class IntervalJoinOperator(JoinOperator):
             return  # after a restore the inputs repeat watermarks
         self.watermark = timestamp
         self._ahead = self._ahead.after(timestamp)
-        if self._left.is_due(timestamp) or self._right.is_due(timestamp):
+        if self._on_disk is not None and self._on_disk.is_due(timestamp):
+            self.pieces.run(self._expire_on_disk(self._on_disk, timestamp))
+        elif self._left.is_due(timestamp) or self._right.is_due(timestamp):
             self.pieces.run(self._expire(timestamp))
         else:
             self._emit_watermark(timestamp)
@@ -277,6 +177,11 @@ class IntervalJoinOperator(JoinOperator):
             yield from self._emit_unpaired((yield from in_order(unpaired, _time)))
         self._emit_watermark(watermark)
 
+    def _expire_on_disk(self, records: DiskRecords, watermark: Timestamp) -> Iterator[int]:
+        """Do as ``_expire`` with records on disk."""
+        yield from self._emit_unpaired(records.unpaired(watermark))
+        self._emit_watermark(watermark)
+
     def _emit_watermark(self, timestamp: Timestamp) -> None:
         if timestamp != MAX_TIMESTAMP:
             timestamp -= self.delay
@@ -284,6 +189,8 @@ class IntervalJoinOperator(JoinOperator):
             self.output.watermark(timestamp)
 
     def size(self) -> StateSize:
+        if self._on_disk is not None:
+            return StateSize(entries=self._on_disk.size())
         return StateSize(
             entries=self._left.size() + self._right.size(),
             event_timers=len(self._left.expiry) + len(self._right.expiry),
@@ -374,9 +281,74 @@ class IntervalJoinOperator(JoinOperator):
                     stamps.append(at)
         finally:
             self._emit_pairs(values, stamps)
-        self.emit_side(LATE_LEFT if mine is self._left else LATE_RIGHT, batch, late)
+        self.emit_side(LATE_LEFT if mine.from_left else LATE_RIGHT, batch, late)
 
-    def _emit_unpaired(self, unpaired: Iterator[tuple[Unpaired, IntervalSide]]) -> Iterator[int]:
+    def _join_on_disk(
+        self,
+        batch: Batch[Any],
+        keys: Sequence[Hashable],
+        times: Sequence[Timestamp],
+        mine: DiskSide,
+        other: DiskSide,
+    ) -> None:
+        """Join records that are buffered on disk, of any kind of join."""
+        # Hot path (benchmark `state`): once for each record.
+        touched = self._touched(batch, keys, times, mine)
+        into, from_left = self._pair_function(), mine.from_left
+        own, ahead, expired = self.watermark, self._ahead, mine.expired_until(self.watermark)
+        first, last, outer, partners = mine.first, mine.last, mine.outer, other.number
+        late: list[int] = []
+        values: list[Any] = []
+        stamps: list[Timestamp] = []
+        key: Hashable = None
+        at, value, partner = MIN_TIMESTAMP, None, None
+        records = zip(keys, times, batch.values, touched, strict=True)
+        try:
+            for index, (key, at, value, (row, rows)) in enumerate(records):
+                if at <= (ahead.of(key, own) if ahead else own):
+                    late.append(index)
+                    continue
+                matched = False
+                for held in rows:
+                    part = held.parts[partners]
+                    if part is None:
+                        continue
+                    for partner_at, partner in other.partners(held, part, at + first, at + last):
+                        values.append(into(value, partner) if from_left else into(partner, value))
+                        stamps.append(partner_at if partner_at > at else at)
+                        matched = True
+                if at > expired:
+                    mine.add(row, key, at, value, matched=matched)
+                elif outer and not matched:
+                    partner = None
+                    values.append(into(value, None) if from_left else into(None, value))
+                    stamps.append(at)
+        except OperatorError:
+            raise
+        except RAISED as exc:
+            left, right = (value, partner) if from_left else (partner, value)
+            raise self._failed(exc, key, at, left, right) from exc
+        finally:
+            self._emit_pairs(values, stamps)  # with an error, those before it
+        self.emit_side(LATE_LEFT if from_left else LATE_RIGHT, batch, late)
+
+    def _touched(
+        self,
+        batch: Batch[Any],
+        keys: Sequence[Hashable],
+        times: Sequence[Timestamp],
+        side: DiskSide,
+    ) -> list[Touched]:
+        """Return the rows of a batch. Raises ``OperatorError`` for a key that cannot be one."""
+        try:
+            return side.touch(keys, times)
+        except TypeError:
+            self._check_keys(batch, keys)
+            raise
+
+    def _emit_unpaired(
+        self, unpaired: Iterator[tuple[Unpaired, IntervalSide | DiskSide]]
+    ) -> Iterator[int]:
         """Emit records that can have no partner, in pieces; those before a failed one are emitted before the error."""
         while some := list(islice(unpaired, self.pieces.limit)):
             values: list[Any] = []
@@ -388,29 +360,46 @@ class IntervalJoinOperator(JoinOperator):
             yield len(some)
 
     def _pair_of(
-        self, mine: IntervalSide, key: Hashable, at: Timestamp, value: object, partner: object
+        self,
+        mine: IntervalSide | DiskSide,
+        key: Hashable,
+        at: Timestamp,
+        value: object,
+        partner: object,
     ) -> Any:
         """Return the result for a record of ``mine`` and its partner, which is None if there is none."""
-        if mine is self._left:
+        if mine.from_left:
             return self._join_pair(key, at, value, partner)
         return self._join_pair(key, at, partner, value)
 
     def _rows(self, keys: set[Hashable] | None) -> KeyedRows:
+        if self._on_disk is not None:
+            found, keys = self._on_disk.capture(keys)
+            left, right = self._on_disk.sides("left")
+            return KeyedRows(
+                {
+                    _LEFT: left.captured(found, self.watermark),
+                    _RIGHT: right.captured(found, self.watermark),
+                },
+                keys,
+            )
         if keys is not None:
             held = self._left.held.keys(), self._right.held.keys()
             if too_many(keys, sum(len(keys & some) for some in held), sum(map(len, held))):
                 keys = None
         rows = {
             name: self._encoded(self._unexpired(side, keys), codec, what)
-            for name, side, codec, what in self._inputs()
+            for name, side, codec, what in (
+                (_LEFT, self._left, self._left_codec, "left"),
+                (_RIGHT, self._right, self._right_codec, "right"),
+            )
         }
         return KeyedRows(rows, keys)
 
-    def _inputs(self) -> list[tuple[str, IntervalSide, Codec[Any], str]]:
-        return [
-            (_LEFT, self._left, self._left_codec, "left"),
-            (_RIGHT, self._right, self._right_codec, "right"),
-        ]
+    def _identifies_changes(self, rows: KeyedRows) -> bool:
+        if self._on_disk is not None:  # it has observed all keys
+            return rows.keys is None or self._changed.known_by_name(())
+        return super()._identifies_changes(rows)
 
     def _unexpired(self, side: IntervalSide, keys: set[Hashable] | None) -> Iterator[KeyRecords]:
         """Yield the records that may still have partners."""
@@ -423,20 +412,56 @@ class IntervalJoinOperator(JoinOperator):
                 yield key, times[start:], values[start:], *matched
 
     def _restore_rows(self, keyed: Keyed) -> Iterator[None]:
-        for name, side, codec, what in self._inputs():
+        if self._on_disk is not None:
+            yield from self._restore_on_disk(self._on_disk, keyed)
+            return
+        for name, side, codec, what in (
+            (_LEFT, self._left, self._left_codec, "left"),
+            (_RIGHT, self._right, self._right_codec, "right"),
+        ):
             expired = side.expired_until(self.watermark)
             for key, times, values, more in self._decoded(keyed, name, codec, what):
-                if side.outer and not more:
-                    raise RestoreError(
-                        f"step {self.name!r} stored its {what} records as a join that does not emit them without a "
-                        f"partner, so the snapshot does not say which have had one; keep the kind of the join, or give "
-                        f"it a new name"
-                    )
-                matched = more[0] if side.outer else [False] * len(times)
+                matched = self._matched(times, more, what, outer=side.outer)
                 for at, value, paired in zip(times, values, matched, strict=True):
                     if at > expired:  # the row of a key without changes may have expired records
                         side.add(key, at, value, matched=paired, expired=expired)
                 yield
+
+    def _restore_on_disk(self, records: DiskRecords, keyed: Keyed) -> Iterator[None]:
+        left, right = records.sides("left")
+        for name, side, codec in (
+            (_LEFT, left, self._left_codec),
+            (_RIGHT, right, self._right_codec),
+        ):
+            expired = side.expired_until(self.watermark)
+            rows = (
+                (key, at, value, paired)
+                for key, times, values, more in self._decoded(keyed, name, codec, side.what)
+                for at, value, paired in zip(
+                    times,
+                    values,
+                    self._matched(times, more, side.what, outer=side.outer),
+                    strict=True,
+                )
+                if at > expired
+            )
+            for some in batched(rows):
+                touched = side.touch_own([one[0] for one in some], [one[1] for one in some])
+                for (row, _), (key, at, value, paired) in zip(touched, some, strict=True):
+                    side.add(row, key, at, value, matched=paired)
+                yield
+
+    def _matched(
+        self, times: list[Timestamp], more: list[Any], what: str, *, outer: bool
+    ) -> list[bool]:
+        """Return which of the stored records have had partners. Raises ``RestoreError`` if that is unknown."""
+        if outer and not more:
+            raise RestoreError(
+                f"step {self.name!r} stored its {what} records as a join that does not emit them without a "
+                f"partner, so the snapshot does not say which have had one; keep the kind of the join, or give "
+                f"it a new name"
+            )
+        return more[0] if outer else [False] * len(times)
 
 
 def _time(unpaired: tuple[Unpaired, IntervalSide]) -> Timestamp:

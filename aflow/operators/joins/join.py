@@ -191,7 +191,7 @@ class JoinOperator(TwoInputOperator):
     def capture(self, *, changes: bool) -> CapturedRows:
         """Return all records or the changes. Raises ``CheckpointError`` for a record that cannot be encoded."""
         rows = self._rows(self._changed.take(changes=changes))
-        if not self._changed.trusted(rows):
+        if not self._identifies_changes(rows):
             rows = self._rows(None)
         known = self._ahead.stored(self.watermark, self.context.key_groups)
         return CapturedRows(self._key_codec, rows, operator=known)
@@ -201,6 +201,10 @@ class JoinOperator(TwoInputOperator):
         self.watermark, self._ahead = restored_watermarks(snapshot, self.watermark, self.context)
         yield from self._restore_rows(snapshot.keyed)
         self._changed.begin()
+
+    def _identifies_changes(self, rows: KeyedRows) -> bool:
+        """Return True if ``rows`` may be stored: they are complete, or their keys identify all changes."""
+        return self._changed.trusted(rows)
 
     @abstractmethod
     def _rows(self, keys: set[Hashable] | None) -> KeyedRows:

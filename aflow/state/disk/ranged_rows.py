@@ -218,7 +218,7 @@ class RangedRows:
         while wanted and (page := next(pages, None)) is not None:
             wanted = has_changed(self._keys_at(page))
             yield
-        yield from self._scratch.store.delete_range(_head(number), _head(number + 1))
+        yield from self._scratch.store.delete_in_pieces(_head(number), _head(number + 1))
 
     def remove(self, number: int, key: Hashable) -> None:
         """Remove the row of a loaded key, which the owner has removed from the recent rows."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable, Iterator, Sequence
 from importlib.util import find_spec
 from itertools import islice
@@ -90,23 +91,23 @@ class RocksdbStore:
         self._db.write(batch, self._unlogged)
 
     def first(self, start: bytes, stop: bytes, limit: int) -> list[bytes]:
-        found: list[bytes] = []
-        for key in self._db.keys(from_key=start):
-            if key >= stop or len(found) == limit:
-                break
-            found.append(key)
+        # Keys after `stop` may be among them: cheaper than a comparison for each key.
+        found: list[bytes] = list(islice(self._db.keys(from_key=start), limit))
+        if found and found[-1] >= stop:
+            del found[bisect_left(found, stop) :]
         return found
 
     def page(self, start: bytes, stop: bytes, limit: int) -> list[tuple[bytes, bytes]]:
-        found: list[tuple[bytes, bytes]] = []
-        for entry in islice(self._db.items(from_key=start), limit):
-            if entry[0] >= stop:
-                break
-            found.append(entry)
+        found: list[tuple[bytes, bytes]] = list(islice(self._db.items(from_key=start), limit))
+        if found and found[-1][0] >= stop:
+            del found[bisect_left(found, (stop, b"")) :]
         return found
 
-    def delete_range(self, start: bytes, stop: bytes) -> Iterator[None]:
+    def delete_range(self, start: bytes, stop: bytes) -> None:
         self._db.delete_range(start, stop, self._unlogged)
+
+    def delete_in_pieces(self, start: bytes, stop: bytes) -> Iterator[None]:
+        self.delete_range(start, stop)
         yield
 
     def view(self) -> RocksdbView:

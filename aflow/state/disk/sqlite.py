@@ -55,7 +55,10 @@ class SqliteStore:
         found = self._connection.execute(f"SELECT key, data {_RANGE} LIMIT ?", (start, stop, limit))
         return found.fetchall()
 
-    def delete_range(self, start: bytes, stop: bytes) -> Iterator[None]:
+    def delete_range(self, start: bytes, stop: bytes) -> None:
+        self._connection.execute("DELETE FROM entries WHERE key >= ? AND key < ?", (start, stop))
+
+    def delete_in_pieces(self, start: bytes, stop: bytes) -> Iterator[None]:
         while found := self.first(start, stop, _PAGE):
             self._connection.execute(_DELETE_RANGE, (start, found[-1]))
             yield

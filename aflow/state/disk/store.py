@@ -49,8 +49,12 @@ class Store(StoreReader, Protocol):
         """Return the first ``limit`` entries from ``start`` to ``stop`` (exclusive) in the order of their keys."""
         ...
 
-    def delete_range(self, start: bytes, stop: bytes) -> Iterator[None]:
-        """Delete the entries from ``start`` to ``stop`` (exclusive), in pieces. Views still have them."""
+    def delete_range(self, start: bytes, stop: bytes) -> None:
+        """Delete the entries from ``start`` to ``stop`` (exclusive). Views still have them."""
+        ...
+
+    def delete_in_pieces(self, start: bytes, stop: bytes) -> Iterator[None]:
+        """As ``delete_range``, in pieces."""
         ...
 
     def view(self) -> View: ...

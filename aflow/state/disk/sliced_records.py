@@ -1,0 +1,369 @@
+"""Records of many keys by slices of event time, for more records than fit in memory.
+
+Theory. Event time is divided into *slices* of equal width. A *row* has the records of one key in one slice, of two
+inputs: to read the records of a key from one time to another is to read some rows. So the size of a row does not depend
+on the time for which records are kept, and a slice that has expired is removed as one range of the database, without
+reading it.
+
+``touch`` makes the rows of a batch resident, with one read of the database for the missing ones. Residents are in two
+generations. A touch moves a row to the younger one; when that is full, the older one is written, as far as it has
+changed, and the younger one takes its place. Values are bytes in memory too: they are encoded once, and decoded when
+they are used.
+
+    s <slice, 8 bytes> <stored key>     [part of input 0, part of input 1] in MessagePack; None: it has no records
+
+Equal keys may have different stored bytes (``1`` and ``True``). Once the keys of a step are mixed like that, the bytes
+of one of them are chosen for all, and are in memory for each key.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from operator import attrgetter
+from typing import Final
+
+import msgspec
+
+from aflow.errors import OperatorError, shown
+from aflow.model.codecs import CodecError
+from aflow.model.keys import check_key
+from aflow.model.time import MAX_TIMESTAMP, Timestamp
+from aflow.state.disk.scratch import Scratch
+from aflow.state.disk.store import View
+from aflow.state.key_kinds import KeyKinds
+from aflow.state.keyed_entries import KeyGroupCodec
+
+_PREFIX: Final = b"s"
+_END: Final = b"t"
+_PACK: Final = struct.Struct(">cQ")
+#: Added to the numbers of slices, so that those before 1970 are in order too.
+_OFFSET: Final = 2**63
+
+#: Rows in one write, or one read.
+_AT_ONCE: Final = 1024
+
+#: Bytes of a row that count as one record, at least.
+_RECORD_BYTES: Final = 32
+
+Slot = tuple[int, Hashable]
+"""A slice, and a key."""
+
+
+# The garbage collector visits neither structs without ``gc`` nor tuples of such. With lists it takes a third of the
+# time of a join.
+
+
+class Part(msgspec.Struct, array_like=True, gc=False):
+    """The records of one input in a row, in time order; those of one timestamp in the order of arrival."""
+
+    times: tuple[Timestamp, ...]
+    values: tuple[bytes, ...]
+    numbers: tuple[int, ...] = ()
+    """A number for each record, if the caller gives them numbers."""
+
+
+Parts = tuple[Part | None, Part | None]
+"""The records of each input, None without any."""
+
+
+class Row(msgspec.Struct, gc=False, eq=False):
+    """The records of a key in a slice."""
+
+    parts: Parts = (None, None)
+    changed: bool = False
+    """True if the row differs from the database."""
+    place: bytes = b""
+    """Its key in the database, once it is known."""
+
+
+Touched = tuple[Row, Sequence[Row]]
+"""The row of a record, and the rows of the times in which it may have partners."""
+
+_place_of: Final = attrgetter("place")
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder(Parts).decode
+
+
+class SlicedRecords:
+    """Rows by slice and key in slices of ``width`` ms: those with about ``resident`` records are in memory.
+
+    ``kinds`` observes the keys. Raises ``OperatorError`` for a key that cannot be encoded.
+    """
+
+    def __init__(
+        self,
+        key_codec: KeyGroupCodec,
+        scratch: Scratch,
+        resident: int,
+        width: int,
+        kinds: KeyKinds,
+    ) -> None:
+        self._width = width
+        self._key_codec = key_codec
+        self._scratch = scratch
+        self._most_young = resident // 2
+        self._kinds = kinds
+        #: Resident rows.
+        self._younger: dict[Slot, Row] = {}
+        self._older: dict[Slot, Row] = {}
+        #: About the number of records in `_younger`.
+        self._young = 0
+        #: The number of writes of rows by slice. Slices that are not in it have no rows.
+        self._writes: dict[int, int] = {}
+        #: The stored bytes of each key, once the keys are mixed.
+        self._chosen: dict[Hashable, bytes] | None = None
+        #: Writes of rows that have been dropped since the last complete capture.
+        self._dropped_writes = 0
+        #: Slices before this one were dropped.
+        self._begin: int | None = None
+
+    def touch(
+        self, keys: Sequence[Hashable], times: Sequence[Timestamp], first: int, last: int
+    ) -> list[Touched]:
+        """Return the rows of records with ``keys`` and ``times``, and those from ``first`` to ``last`` ms after each.
+
+        They are in use until the next touch: then they may be evicted. A caller that changes a row sets ``changed``.
+        Raises ``TypeError`` for a key that cannot be one.
+        """
+        # Hot path: once for each record.
+        if self._young > self._most_young:
+            self._evict()
+        width, begin, writes = self._width, self._begin, self._writes
+        rows, take = self._younger, self._older.pop
+        missing: list[tuple[Slot, Row]] = []
+        touched: list[Touched] = []
+        for key, at in zip(keys, times, strict=True):
+            number = at // width
+            slot = number, key
+            own = rows.get(slot)
+            if own is None:
+                own = take(slot, None)
+                if own is None:
+                    own = Row()
+                    missing.append((slot, own))
+                    if number not in writes and (begin is None or number >= begin):
+                        writes[number] = 0
+                rows[slot] = own
+            start, stop = (at + first) // width, (at + last) // width
+            if start == number == stop:
+                touched.append((own, (own,)))
+                continue
+            others: tuple[Row, ...] = ()
+            for each in range(start, stop + 1):
+                if each == number:
+                    others += (own,)
+                elif each in writes:
+                    slot = each, key
+                    other = rows.get(slot)
+                    if other is None:
+                        other = take(slot, None)
+                        if other is None:
+                            other = Row()
+                            missing.append((slot, other))
+                        rows[slot] = other
+                    others += (other,)
+            touched.append((own, others))
+        self._young += len(touched)
+        if missing:
+            self._load(missing)
+        return touched
+
+    def drop(self, until: Timestamp) -> None:
+        """Drop all slices that end at or before ``until``; they must not be used any more."""
+        if until == MAX_TIMESTAMP:
+            self._clear()
+            return
+        self._begin = end = (until + 1) // self._width
+        dropped = [number for number in self._writes if number < end]
+        if writes := sum(map(self._writes.pop, dropped)):
+            self._scratch.store.delete_range(_PREFIX, _prefix(end))
+            self._dropped_writes += writes
+        if self._chosen is not None and len(self._chosen) > 2 * self._bound():
+            self._choose()
+
+    def drops(self, until: Timestamp) -> bool:
+        """Return True if ``drop`` has something to do."""
+        return until == MAX_TIMESTAMP or (
+            bool(self._writes) and min(self._writes) < (until + 1) // self._width
+        )
+
+    def captured(self, keys: Collection[Hashable] | None) -> CapturedSlices:
+        """Return the rows of ``keys``, or of all keys, as they are now, to be read later."""
+        if keys is None:
+            self._dropped_writes = 0
+            return self._all()
+        self.write()
+        if not self._scratch.exists:
+            return CapturedSlices(None, self._key_codec.key)
+        view = self._scratch.store.view()
+        if len(keys) * len(self._writes) > self._bound():
+            return CapturedSlices(view, self._key_codec.key, frozenset(keys))
+        stored = [self.stored_key(key) for key in keys]
+        places = sorted(_prefix(number) + key for number in self._writes for key in stored)
+        return CapturedSlices(view, self._key_codec.key, None, places)
+
+    @property
+    def outlived(self) -> bool:
+        """True if more rows were dropped than are left since the last complete capture.
+
+        Chains of changes do not remove dropped rows, so the next capture should be complete.
+        """
+        return self._dropped_writes > self._bound()
+
+    def count(self) -> tuple[int, int]:
+        """Return the number of stored records of each input. Reads all of them."""
+        counts = [0, 0]
+        for _, parts in self._all().rows():
+            for number, part in enumerate(parts):
+                counts[number] += 0 if part is None else len(part.times)
+        return counts[0], counts[1]
+
+    def write(self) -> None:
+        """Write all rows that have changed."""
+        self._write(self._older)
+        self._write(self._younger)
+
+    def _all(self) -> CapturedSlices:
+        self.write()
+        view = self._scratch.store.view() if self._scratch.exists else None
+        return CapturedSlices(view, self._key_codec.key)
+
+    # ------------------------------------------------------------------------------------- residents
+
+    def _load(self, missing: Sequence[tuple[Slot, Row]]) -> None:
+        # Hot path: once for each record of a key that is not resident.
+        self._observe([key for (_, key), _ in missing])
+        writes, prefixes = self._writes, _Prefixes()
+        stored_key = self.stored_key if self._chosen is not None else self._key_codec.stored
+        places: list[bytes] = []
+        rows: list[Row] = []
+        for (number, key), row in missing:
+            check_key(key)
+            try:
+                row.place = place = prefixes[number] + stored_key(key)
+            except CodecError:
+                self.stored_key(key)
+                raise
+            if writes.get(number):
+                places.append(place)
+                rows.append(row)
+        if not rows:
+            return
+        # Databases read faster in the order of their keys.
+        order = sorted(range(len(places)), key=places.__getitem__)
+        found = self._scratch.store.get([places[index] for index in order])
+        size = 0
+        for index, data in zip(order, found, strict=True):
+            if data is not None:
+                rows[index].parts = _decode(data)
+                size += len(data)
+        self._young += size // _RECORD_BYTES
+
+    def _evict(self) -> None:
+        """Evict the older generation."""
+        self._write(self._older)
+        self._older, self._younger = self._younger, {}
+        self._young = 0
+
+    def _write(self, rows: dict[Slot, Row]) -> None:
+        """Write those of ``rows`` that have changed."""
+        begin, writes = self._begin, self._writes
+        found: list[Row] = []
+        for (number, _), row in rows.items():
+            if row.changed and (begin is None or number >= begin):
+                row.changed = False
+                writes[number] += 1
+                found.append(row)
+        found.sort(key=_place_of)
+        for start in range(0, len(found), _AT_ONCE):
+            self._scratch.store.write(
+                [(row.place, _encode(row.parts)) for row in found[start : start + _AT_ONCE]]
+            )
+
+    def _clear(self) -> None:
+        if self._scratch.exists:
+            self._scratch.store.delete_range(_PREFIX, _END)
+            self._dropped_writes += self._bound()
+        self._younger, self._older, self._writes = {}, {}, {}
+        self._young = 0
+
+    def _bound(self) -> int:
+        """Return a number of rows that is not exceeded by those in the database."""
+        return sum(self._writes.values())
+
+    # ------------------------------------------------------------------------------------------ keys
+
+    def stored_key(self, key: Hashable) -> bytes:
+        if self._chosen is not None and (chosen := self._chosen.get(key)) is not None:
+            return chosen
+        try:
+            stored = self._key_codec.stored(key)
+        except CodecError as exc:
+            operator = self._key_codec.operator
+            raise OperatorError(
+                f"step {operator!r} cannot keep records on disk for key {shown(key)}: {exc}",
+                operator=operator,
+                key=key,
+            ) from exc
+        if self._chosen is not None:
+            self._chosen[key] = stored
+        return stored
+
+    def _observe(self, keys: Collection[Hashable]) -> None:
+        if not self._kinds.mixed:
+            self._kinds.see(keys)
+        if self._kinds.mixed and self._chosen is None:
+            self._choose()
+
+    def _choose(self) -> None:
+        """Choose the stored bytes of each key: those in the database."""
+        self._chosen = {}
+        self.write()
+        if self._writes:
+            for place, _ in self._scratch.store.view().items(_PREFIX, _END):
+                stored = place[_PACK.size :]
+                self._chosen.setdefault(self._key_codec.key(stored), stored)
+
+
+class _Prefixes(dict[int, bytes]):
+    """The first bytes of the rows of each slice in the database."""
+
+    def __missing__(self, number: int) -> bytes:
+        prefix = self[number] = _prefix(number)
+        return prefix
+
+
+def _prefix(number: int) -> bytes:
+    return _PACK.pack(_PREFIX, number + _OFFSET)
+
+
+@dataclass(frozen=True, slots=True)
+class CapturedSlices:
+    """Rows at one moment: all, those of ``keys``, or those at ``places``."""
+
+    view: View | None
+    key_of: Callable[[bytes], Hashable]
+    keys: frozenset[Hashable] | None = None
+    places: Sequence[bytes] | None = None
+
+    def rows(self) -> Iterator[tuple[Hashable, Parts]]:
+        """Yield each row with its key, by slice."""
+        for place, data in self._found():
+            key = self.key_of(place[_PACK.size :])
+            if self.keys is None or key in self.keys:
+                yield key, _decode(data)
+
+    def _found(self) -> Iterator[tuple[bytes, bytes]]:
+        if self.view is None:
+            return
+        if self.places is None:
+            yield from self.view.items(_PREFIX, _END)
+            return
+        places = iter(self.places)
+        while some := list(islice(places, _AT_ONCE)):
+            for place, data in zip(some, self.view.get(some), strict=True):
+                if data is not None:
+                    yield place, data
