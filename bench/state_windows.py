@@ -63,7 +63,7 @@ class Run:
 
 @dataclass(slots=True)
 class Sums:
-    """What the results of a program add up to."""
+    """Sums over the results of a program."""
 
     results: int = 0
     counted: int = 0
