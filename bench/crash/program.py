@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
+from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
@@ -42,9 +43,9 @@ def main() -> None:
 
 
 async def _run(settings: Settings) -> None:
-    options = af.Options(channel_records=_CHANNEL)
+    options = af.Options(channel_records=_CHANNEL, state=settings.state)
     if settings.batch_records is not None:
-        options = af.Options(channel_records=_CHANNEL, batch_records=settings.batch_records)
+        options = replace(options, batch_records=settings.batch_records)
     job = build(settings).start(
         parallelism=settings.parallelism,
         options=options,

@@ -56,6 +56,8 @@ class Plan:
 
     parallelisms: Sequence[int]
     """Choices of the parallelism, drawn for each start."""
+    residents: Sequence[int | None] = (None,)
+    """Choices of the keys in memory, drawn for each start; None: all state is in memory."""
     kills: Sequence[Kill]
     """Kill of each start; later starts are not killed."""
 
@@ -76,6 +78,7 @@ def run_round(
             one = replace(
                 here,
                 parallelism=random.choice(plan.parallelisms),
+                resident=random.choice(plan.residents),
                 endless=settings.endless and kill is not None,
             )
             attempts.append(attempt(one, folder / f"attempt-{len(attempts):03}.log", kill))

@@ -51,6 +51,8 @@ class Settings:
     """Microseconds per record of the slow sink. The sources emit a record about every 500 µs."""
     every_ms: int = 60
     """Interval of checkpoints."""
+    resident: int | None = None
+    """Keys of each step in memory, with the others in SQLite; None: all state is in memory."""
     endless: bool = False
     """True: the generated source withholds its last records, so the job cannot end before the kill."""
 
@@ -62,6 +64,14 @@ class Settings:
     def of_json(text: str) -> Settings:
         """Decode settings. Raises ``msgspec.ValidationError`` for invalid ones."""
         return msgspec.json.decode(text, type=Settings)
+
+    @property
+    def state(self) -> af.backends.InMemory | af.backends.OnDisk:
+        """Return the backend. Its databases are below ``state``, beside the outputs."""
+        if self.resident is None:
+            return af.backends.InMemory()
+        folder = Path(self.outputs).parent / "state"
+        return af.backends.OnDisk(af.backends.DiskEngine.SQLITE, folder, self.resident)
 
     def into(self, folder: Path, *, checkpoints: bool) -> Settings:
         """Return the settings with outputs and checkpoints below ``folder``."""

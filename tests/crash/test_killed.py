@@ -64,6 +64,23 @@ def test_the_output_of_a_killed_program_is_that_of_an_undisturbed_one(
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("residents", [(1, 3), (2, None)], ids=["on disk", "in both"])
+def test_a_killed_program_with_state_on_disk_has_the_output_of_one_in_memory(
+    residents: tuple[int | None, ...], settings: Settings, expected: Output, tmp_path: Path
+) -> None:
+    random = Random(f"killed with {residents}")
+    plan = Plan(parallelisms=(1, 2, 3), residents=residents, kills=four_kills(random))
+
+    played = run_round(replace(settings, endless=True), tmp_path / "run", plan, expected, random)
+
+    assert list(played.wrong) == []
+    assert played.kills == 4
+    assert played.attempts[-1].restored is not None
+    if None not in residents:
+        assert list((tmp_path / "run" / "state").iterdir()) == []
+
+
+@pytest.mark.slow
 def test_the_output_depends_on_nothing_but_the_input(
     settings: Settings, expected: Output, tmp_path: Path
 ) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from aflow.model.codecs import Codec
+from aflow.model.codecs import Codec, decode_all
 from aflow.model.time import Timestamp
 from aflow.operators.accumulation import Accumulation
 from aflow.operators.base import unsupported
@@ -20,11 +20,12 @@ class AccumulatorRows:
     """Encodes one accumulator as a row."""
 
     def __init__(self, codec: Codec[Any]) -> None:
-        self._decode = codec.decode
+        self._codec = codec
         self.encode: Final = codec.encode
 
-    def decode(self, key: Hashable, data: bytes) -> Any:
-        return self._decode(data)
+    def decode_all(self, keys: Sequence[Hashable], stored: Sequence[bytes]) -> list[Any]:
+        """Return the rows of ``keys``."""
+        return decode_all(self._codec, stored)
 
 
 def panes_of_batch(

@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import Any, Final, TypeAlias, cast
 
-from aflow.model.codecs import PLAIN, Codec
+from aflow.model.codecs import PLAIN, Codec, decode_all
 from aflow.model.time import Timestamp
 from aflow.operators.pieces import CHUNK
 from aflow.state.backend import KeyTimerQueue
@@ -61,18 +61,24 @@ class SessionRows:
         parts = self._parts(row) if isinstance(row, OpenSession) else list(map(self._parts, row))
         return PLAIN.encode(parts)
 
-    def decode(self, key: Hashable, data: bytes) -> SessionRow:
-        """Return the row of ``key``."""
-        parts = cast("list[Any]", PLAIN.decode(data))
-        if isinstance(parts[0], bytes):
-            return self._session(key, parts)
-        return [self._session(key, one) for one in parts]
+    def decode_all(self, keys: Sequence[Hashable], stored: Sequence[bytes]) -> list[SessionRow]:
+        """Return the rows of ``keys``."""
+        return [
+            self._decoded(key, parts)
+            for key, parts in zip(keys, decode_all(PLAIN, stored), strict=True)
+        ]
 
     def entries(self, number: int, key: Hashable, data: bytes) -> Iterable[KeyRow]:
         """Return the entries of a row for a snapshot."""
         if number == NEWEST:
             return ((key, data),)
         return [(key, PLAIN.encode(one)) for one in cast("list[object]", PLAIN.decode(data))]
+
+    def _decoded(self, key: Hashable, row: object) -> SessionRow:
+        parts = cast("list[Any]", row)
+        if isinstance(parts[0], bytes):
+            return self._session(key, parts)
+        return [self._session(key, one) for one in parts]
 
     def _parts(self, session: OpenSession) -> list[Any]:
         held = self._codec.encode(session.held)

@@ -7,15 +7,12 @@ the older one. Recent rows may differ from the database; older ones are equal to
 
 Rows of a number that are only in the database are *away*. They are counted, so a number without them is not looked up.
 
-    r <number, 9 bytes> <length, 4 bytes> <canonical key> <stored key>     encoded row
-
-As for timers, the bytes up to the canonical key are the *slot* of a row. Equal keys have one slot, but may have
-different stored bytes (``1`` and ``True``). Once the keys of a step are mixed like that, slots are searched.
+Equal keys may have different stored bytes (``1`` and ``True``). When the keys of a step become mixed like that, all
+rows are written again with other database keys (see ``row_places``), among which equal keys are searched.
 """
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import merge
@@ -23,11 +20,11 @@ from itertools import groupby
 from operator import itemgetter
 from typing import Any, Final, Protocol, TypeAlias
 
-from aflow.errors import OperatorError, shown
 from aflow.model.codecs import CodecError
-from aflow.model.keys import UnsupportedKey, encode_key
+from aflow.model.keys import UnsupportedKey, check_key
 from aflow.model.time import TimeDomain
 from aflow.state.backend import KeyTimerQueue
+from aflow.state.disk.row_places import HEAD, RowPlaces, number_of
 from aflow.state.disk.scratch import Scratch
 from aflow.state.disk.store import View
 from aflow.state.disk.timers import DiskTimerQueue
@@ -43,18 +40,8 @@ _FLUSHED: Final = 256
 #: Rows that are read in a scan in the time of a lookup.
 _ROWS_A_LOOKUP: Final = 4
 
-#: First byte of the database keys, and the first byte after them.
-_PREFIX: Final = b"r"
-_END: Final = b"s"
-
-#: Bytes of a number, for starts of panes before the first timestamp too.
-_NUMBER: Final = 9
-#: Added to numbers, so that negative ones are in order too.
-_OFFSET: Final = 2**70
-#: Bytes of the first byte and the number, which precede the length of the canonical key.
-_HEAD: Final = 1 + _NUMBER
-
-_LENGTH: Final = struct.Struct(">I")
+_TailRow: TypeAlias = tuple[bytes, int, bytes]
+"""A database key without its head, the index of its number, and a row."""
 
 Numbered: TypeAlias = dict[int, dict[Hashable, Any]]
 """Rows by number and key."""
@@ -67,8 +54,8 @@ class RowCodec(Protocol):
         """Return the bytes of a row. Raises ``CodecError``."""
         ...
 
-    def decode(self, key: Hashable, data: bytes) -> Any:
-        """Return the row of ``key``."""
+    def decode_all(self, keys: Sequence[Hashable], stored: Sequence[bytes]) -> list[Any]:
+        """Return the rows of ``keys``."""
         ...
 
 
@@ -94,6 +81,7 @@ class RangedRows:
         self._scratch = scratch
         self._limit = limit
         self._kinds = kinds
+        self._places = RowPlaces(key_codec)
         self._older: Numbered = {}
         #: True if all older rows are equal to those in the database.
         self._older_written = False
@@ -109,8 +97,7 @@ class RangedRows:
     def load(self, wanted: Mapping[int, Iterable[Hashable]]) -> None:
         """Make the existing rows of keys recent. The owner may change all recent rows until it calls ``evict``."""
         # Hot path (benchmark `state_windows`): once for each batch.
-        places: list[bytes] = []
-        targets: list[tuple[int, Hashable]] = []
+        absent: dict[int, list[Hashable]] = {}
         for number, keys in wanted.items():
             # Not `self._recent[number]`, which may add the number.
             recent = self._recent.get(number)
@@ -122,48 +109,45 @@ class RangedRows:
                 continue
             if older := self._older.get(number):
                 missing = self._refreshed(recent, older, missing)
-            if self._away.get(number):
-                head = _head(number)
-                for key in missing:
-                    if (place := self._place_or_none(head, key)) is not None:
-                        places.append(place)
-                        targets.append((number, key))
-        if targets:
-            self._flush_removed()
-            if self._kinds.mixed:
-                self._read_slots(targets)
+            if missing and self._away.get(number):
+                absent[number] = missing
+        if absent:
+            self._prepare()
+            if self._places.slotted:
+                self._read_slots(absent)
             else:
-                self._read(places, targets)
+                self._read(absent)
 
     def evict(self) -> None:
         """Write and evict rows of the older generation until there is room."""
         count = self._resident_count()
         if count <= self._limit:
             return
+        self._prepare()
         surplus = count - self._limit + min(_AT_ONCE, self._limit // 8)
-        evicted: list[tuple[int, Hashable, Any]] = []
-        while len(evicted) < surplus:
+        while surplus > 0:
             if not self._older:
-                self._write(evicted)
-                evicted, surplus = [], surplus - len(evicted)
                 self._rotate()
             number, rows = next(iter(self._older.items()))
-            for _ in range(min(len(rows), surplus - len(evicted))):
-                evicted.append((number, *rows.popitem()))
+            count = min(len(rows), surplus)
+            evicted = [rows.popitem() for _ in range(count)]
             if not rows:
                 del self._older[number]
-        self._write(evicted)
+            if not self._older_written:
+                self._put(number, evicted)
+            self._away[number] += count
+            surplus -= count
 
     def flush(self) -> Iterator[None]:
         """Write all rows that may differ from the database, in pieces. Nothing else may be called meanwhile."""
-        self._flush_removed()
+        self._prepare()
         for rows_by_number in (
             (self._recent,) if self._older_written else (self._older, self._recent)
         ):
             for number, rows in rows_by_number.items():
                 items = list(rows.items())
                 for start in range(0, len(items), _FLUSHED):
-                    self._put([(number, *item) for item in items[start : start + _FLUSHED]])
+                    self._put(number, items[start : start + _FLUSHED])
                     yield
         for number, rows in self._recent.items():
             if rows:
@@ -178,31 +162,38 @@ class RangedRows:
         yield from older.items()
         yield from recent.items()
         if self._away.get(number):
-            self._flush_removed()
-            decode = self._codec.decode
+            self._prepare()
             for page in self._pages(number, _AT_ONCE):
-                for key, (_, data) in zip(self._keys_at(page), page, strict=True):
+                keys = self._keys_at(page)
+                found = self._codec.decode_all(keys, [data for _, data in page])
+                for key, row in zip(keys, found, strict=True):
                     if key not in recent and key not in older:
-                        yield key, decode(key, data)
+                        yield key, row
 
     def merged(self, numbers: Sequence[int]) -> Iterator[tuple[Hashable, list[Any]]]:
         """Yield each key with its rows of ``numbers`` in their order. Call ``flush`` before."""
-        page = max(16, 8 * _AT_ONCE // max(1, len(numbers)))
+        size = max(16, 8 * _AT_ONCE // max(1, len(numbers)))
         streams = [
-            self._suffixes(index, number, page)
+            self._tails(index, number, size)
             for index, number in enumerate(numbers)
             if number in self._away
         ]
-        decode, key_of = self._codec.decode, self._key_codec.key
-        suffix_of = itemgetter(0) if not self._kinds.mixed else lambda row: _slot_of_suffix(row[0])
-        rows: list[tuple[bytes, int, bytes]]
-        for _, some in groupby(merge(*streams), key=suffix_of):
+        decode_all, key_of, slotted = (
+            self._codec.decode_all,
+            self._key_codec.key,
+            self._places.slotted,
+        )
+        length_of = self._places.length_of_slot
+        tail: Callable[[_TailRow], bytes] = itemgetter(0)
+        for _, some in groupby(
+            merge(*streams), (lambda row: row[0][: length_of(row[0])]) if slotted else tail
+        ):
             rows = list(some)
-            if self._kinds.mixed:
+            if slotted:
                 yield from self._merged_slot(rows)
             else:
-                key = key_of(_stored_key(rows[0][0], 0))
-                yield key, [decode(key, data) for _, _, data in rows]
+                key = key_of(rows[0][0])
+                yield key, decode_all([key] * len(rows), [data for _, _, data in rows])
 
     def drop(
         self, number: int, has_changed: Callable[[Sequence[Hashable]], bool]
@@ -214,11 +205,12 @@ class RangedRows:
         wanted = has_changed(list(self._older.pop(number, ())))
         if self._away.pop(number, None) is None:
             return
+        self._prepare()
         pages = self._pages(number, _AT_ONCE)
         while wanted and (page := next(pages, None)) is not None:
             wanted = has_changed(self._keys_at(page))
             yield
-        yield from self._scratch.store.delete_in_pieces(_head(number), _head(number + 1))
+        yield from self._scratch.store.delete_in_pieces(*self._places.bounds(number))
 
     def remove(self, number: int, key: Hashable) -> None:
         """Remove the row of a loaded key, which the owner has removed from the recent rows."""
@@ -241,7 +233,7 @@ class RangedRows:
 
         They are read on iteration, also in another thread. ``rows_of`` returns the entries of a row for a snapshot.
         """
-        self._flush_removed()
+        self._prepare()
         count = sum(self._away.values())
         if not count:
             return None
@@ -255,7 +247,7 @@ class RangedRows:
             resident,
             keys,
             keys is None or lookups > count // _ROWS_A_LOOKUP,
-            self._key_codec,
+            self._places,
             rows_of,
         )
 
@@ -302,108 +294,116 @@ class RangedRows:
 
     # ------------------------------------------------------------------------------------- database
 
-    def _read(self, places: list[bytes], targets: list[tuple[int, Hashable]]) -> None:
-        """Read the rows at ``places``."""
-        # Databases read faster in the order of their keys.
-        order = sorted(range(len(places)), key=places.__getitem__)
-        found = self._scratch.store.get([places[index] for index in order])
-        recent, away, decode = self._recent, self._away, self._codec.decode
-        for index, data in zip(order, found, strict=True):
-            if data is not None:
-                number, key = targets[index]
-                recent[number][key] = decode(key, data)
-                away[number] -= 1
-
-    def _read_slots(self, targets: list[tuple[int, Hashable]]) -> None:
-        """Read rows whose keys may be stored with other bytes."""
-        for number, key in targets:
-            slot = _slot(_head(number), encode_key(key))
-            for place, data in self._scratch.store.page(slot, _after(slot), _AT_ONCE):
-                stored = self._key_codec.key(place[len(slot) :])
-                recent = self._recent[number]
-                if stored == key and stored not in recent:
-                    recent[stored] = self._codec.decode(stored, data)
-                    self._away[number] -= 1
-
-    def _write(self, rows: list[tuple[int, Hashable, Any]]) -> None:
-        """Write older rows, which leave memory, unless they are equal to those in the database."""
-        if not self._older_written:
-            self._put(rows)
-        away = self._away
-        for number, _, _ in rows:
-            away[number] += 1
-
-    def _put(self, rows: list[tuple[int, Hashable, Any]]) -> None:
-        self._flush_removed()
-        puts: list[tuple[bytes, bytes]] = []
-        encode, head, former = self._codec.encode, b"", None
-        for number, key, row in rows:
-            if number != former:
-                head, former = _head(number), number
-                self._away.setdefault(number, 0)
-            try:
-                puts.append((self._place(head, key), encode(row)))
-            except CodecError as exc:
-                raise self._unstorable(key, exc) from exc
-        puts.sort(key=itemgetter(0))
-        self._scratch.store.write(puts)
-
-    def _flush_removed(self) -> None:
-        """Delete the rows that were removed, and that may be in the database."""
+    def _prepare(self) -> None:
+        """Bring the database up to date before it is used: delete removed rows, and add slots if keys are mixed."""
         if self._removed:
             removed, self._removed = self._removed, set()
-            places = [self._place(_head(number), key) for number, key in removed]
-            self._scratch.store.write((), places)
+            places = self._places
+            self._scratch.store.write(
+                (), [places.head(number) + places.tails((key,))[0] for number, key in removed]
+            )
+        if self._kinds.mixed and not self._places.slotted:
+            self._add_slots()
+
+    def _add_slots(self) -> None:
+        """Write all rows again with slots."""
+        store, former = self._scratch.store if self._away else None, self._places
+        self._places = RowPlaces(self._key_codec, slotted=True)
+        for number in self._away:
+            assert store is not None
+            start, stop = former.bounds(number)
+            head = self._places.head(number)
+            while page := store.page(start, stop, _AT_ONCE):
+                keys = self._key_codec.keys([place[HEAD:] for place, _ in page])
+                tails = self._places.tails(keys)
+                store.write(
+                    [(head + tail, data) for tail, (_, data) in zip(tails, page, strict=True)],
+                    [place for place, _ in page],
+                )
+
+    def _read(self, absent: Mapping[int, list[Hashable]]) -> None:
+        """Read the rows of keys."""
+        places: list[bytes] = []
+        owners: list[tuple[int, Hashable]] = []
+        for number, keys in absent.items():
+            head = self._places.head(number)
+            try:
+                tails = self._places.tails(keys)
+            except UnsupportedKey:
+                keys = list(filter(_is_key, keys))  # the use of the others reports them
+                tails = self._places.tails(keys)
+            places += [head + tail for tail in tails]
+            owners += [(number, key) for key in keys]
+        # Databases read faster in the order of their keys.
+        order = sorted(range(len(places)), key=places.__getitem__)
+        stored = self._scratch.store.get([places[index] for index in order])
+        found = [
+            (owners[at], data) for at, data in zip(order, stored, strict=True) if data is not None
+        ]
+        rows = self._codec.decode_all([key for (_, key), _ in found], [data for _, data in found])
+        recent, away = self._recent, self._away
+        for ((number, key), _), row in zip(found, rows, strict=True):
+            recent[number][key] = row
+            away[number] -= 1
+
+    def _read_slots(self, absent: Mapping[int, list[Hashable]]) -> None:
+        """Read the rows of keys that may be stored with other bytes."""
+        for number, keys in absent.items():
+            recent = self._recent[number]
+            for key in filter(_is_key, keys):
+                page = self._scratch.store.page(*self._places.slot(number, key), _AT_ONCE)
+                for stored, (_, data) in zip(self._keys_at(page), page, strict=True):
+                    if stored == key and stored not in recent:
+                        recent[stored] = self._codec.decode_all([stored], [data])[0]
+                        self._away[number] -= 1
+
+    def _put(self, number: int, rows: list[tuple[Hashable, Any]]) -> None:
+        """Write rows."""
+        self._away.setdefault(number, 0)
+        head, encode = self._places.head(number), self._codec.encode
+        tails = self._places.tails([key for key, _ in rows])
+        try:
+            data = [encode(row) for _, row in rows]
+        except CodecError:
+            data = [self._encoded(key, row) for key, row in rows]
+        puts = [(head + tail, stored) for tail, stored in zip(tails, data, strict=True)]
+        puts.sort(key=itemgetter(0))
+        for start in range(0, len(puts), _AT_ONCE):
+            self._scratch.store.write(puts[start : start + _AT_ONCE])
+
+    def _encoded(self, key: Hashable, row: Any) -> bytes:
+        try:
+            return self._codec.encode(row)
+        except CodecError as exc:
+            raise self._places.unstorable(key, exc) from exc
 
     def _pages(self, number: int, size: int) -> Iterator[list[tuple[bytes, bytes]]]:
         """Yield the entries of a number in the database."""
-        start, stop = _head(number), _head(number + 1)
+        start, stop = self._places.bounds(number)
         while page := self._scratch.store.page(start, stop, size):
             yield page
             if len(page) < size:
                 return
             start = page[-1][0] + b"\0"
 
-    def _suffixes(self, index: int, number: int, size: int) -> Iterator[tuple[bytes, int, bytes]]:
+    def _tails(self, index: int, number: int, size: int) -> Iterator[_TailRow]:
         """Yield the database keys of a number without the number, with ``index`` and their rows."""
         for page in self._pages(number, size):
             for place, data in page:
-                yield place[_HEAD:], index, data
+                yield place[HEAD:], index, data
 
-    def _merged_slot(
-        self, rows: list[tuple[bytes, int, bytes]]
-    ) -> Iterator[tuple[Hashable, list[Any]]]:
+    def _merged_slot(self, rows: list[_TailRow]) -> Iterator[tuple[Hashable, list[Any]]]:
         """Yield the keys of a slot with their rows."""
-        found: dict[Hashable, list[Any]] = {}
-        for suffix, _, data in sorted(rows, key=itemgetter(1)):
-            key = self._key_codec.key(_stored_key(suffix, 0))
-            found.setdefault(key, []).append(self._codec.decode(key, data))
-        yield from found.items()
+        found: dict[Hashable, list[bytes]] = {}
+        for tail, _, data in sorted(rows, key=itemgetter(1)):
+            key = self._key_codec.key(self._places.stored_key(tail))
+            found.setdefault(key, []).append(data)
+        for key, stored in found.items():
+            yield key, self._codec.decode_all([key] * len(stored), stored)
 
     def _keys_at(self, page: Sequence[tuple[bytes, bytes]]) -> list[Hashable]:
-        return self._key_codec.keys([_stored_key(place, _HEAD) for place, _ in page])
-
-    def _place_or_none(self, head: bytes, key: Hashable) -> bytes | None:
-        """Return the database key of a row; None for a value that cannot be a key, which its use reports."""
-        try:
-            return self._place(head, key)
-        except UnsupportedKey:
-            return None
-
-    def _place(self, head: bytes, key: Hashable) -> bytes:
-        canonical = encode_key(key)
-        try:
-            return head + _LENGTH.pack(len(canonical)) + canonical + self._key_codec.stored(key)
-        except CodecError as exc:
-            raise self._unstorable(key, exc) from exc
-
-    def _unstorable(self, key: Hashable, cause: CodecError) -> OperatorError:
-        operator = self._key_codec.operator
-        return OperatorError(
-            f"step {operator!r} cannot keep windows on disk for key {shown(key)}: {cause}",
-            operator=operator,
-            key=key,
-        )
+        stored_key = self._places.stored_key
+        return self._key_codec.keys([stored_key(place[HEAD:]) for place, _ in page])
 
 
 @dataclass(frozen=True, slots=True)
@@ -415,54 +415,35 @@ class AwayRows:
     keys: set[Hashable] | None
     scans: bool
     """True to read all rows: ``keys`` are many."""
-    key_codec: KeyGroupCodec
+    places: RowPlaces
     rows_of: Callable[[int, Hashable, bytes], Iterable[KeyRow]]
 
     def __iter__(self) -> Iterator[KeyRow]:
-        key_of, rows_of, keys = self.key_codec.key, self.rows_of, self.keys
-        for place, data in self.view.items(_PREFIX, _END) if self.scans else self._found():
-            number, key = _number_of(place), key_of(_stored_key(place, _HEAD))
+        key_of, stored_key = self.places.key_codec.key, self.places.stored_key
+        rows_of, keys = self.rows_of, self.keys
+        for place, data in self._all() if self.scans else self._found():
+            number, key = number_of(place), key_of(stored_key(place[HEAD:]))
             if key not in self.resident[number] and (keys is None or key in keys):
                 yield from rows_of(number, key, data)
 
+    def _all(self) -> Iterator[tuple[bytes, bytes]]:
+        return self.view.items(*self.places.all_bounds())
+
     def _found(self) -> Iterator[tuple[bytes, bytes]]:
         """Look up the rows of ``keys``."""
-        keys = [_slot(b"", encode_key(key)) + self.key_codec.stored(key) for key in self.keys or ()]
-        keys.sort()
+        tails = sorted(self.places.tails(self.keys or ()))
         for number in sorted(self.resident):
-            head = _head(number)
-            for start in range(0, len(keys), _AT_ONCE):
-                places = [head + key for key in keys[start : start + _AT_ONCE]]
+            head = self.places.head(number)
+            for start in range(0, len(tails), _AT_ONCE):
+                places = [head + tail for tail in tails[start : start + _AT_ONCE]]
                 for place, data in zip(places, self.view.get(places), strict=True):
                     if data is not None:
                         yield place, data
 
 
-def _head(number: int) -> bytes:
-    """Return the first bytes of the database keys of a number."""
-    return _PREFIX + (number + _OFFSET).to_bytes(_NUMBER, "big")
-
-
-def _slot(head: bytes, canonical: bytes) -> bytes:
-    return head + _LENGTH.pack(len(canonical)) + canonical
-
-
-def _number_of(place: bytes) -> int:
-    return int.from_bytes(place[1:_HEAD], "big") - _OFFSET
-
-
-def _stored_key(place: bytes, head: int) -> bytes:
-    """Return the stored key in the bytes of a slot after ``head`` bytes."""
-    length: int = _LENGTH.unpack_from(place, head)[0]
-    return place[head + _LENGTH.size + length :]
-
-
-def _slot_of_suffix(suffix: bytes) -> bytes:
-    length: int = _LENGTH.unpack_from(suffix)[0]
-    return suffix[: _LENGTH.size + length]
-
-
-def _after(prefix: bytes) -> bytes:
-    """Return the first bytes after all that begin with ``prefix``, whose first byte is not the largest."""
-    kept = prefix.rstrip(b"\xff")
-    return kept[:-1] + bytes([kept[-1] + 1])
+def _is_key(value: Hashable) -> bool:
+    try:
+        check_key(value)
+    except UnsupportedKey:
+        return False
+    return True

@@ -37,8 +37,8 @@ class Rows:
 
     encode = staticmethod(PLAIN.encode)
 
-    def decode(self, key: Hashable, data: bytes) -> object:
-        return PLAIN.decode(data)
+    def decode_all(self, keys: Sequence[Hashable], stored: Sequence[bytes]) -> list[object]:
+        return list(map(PLAIN.decode, stored))
 
 
 class Table:
