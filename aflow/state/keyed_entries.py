@@ -46,7 +46,7 @@ class KeyedRows:
     """Changed keys, all of whose rows are in ``rows`` (a changed key without rows was removed); None: all keys."""
     described: Mapping[str, bytes] = field(default_factory=dict[str, bytes])
     """Description by state name, for ``STATES`` in each key group that has the name."""
-    gather: Callable[[], Iterator[None]] = _nothing
+    gather: Callable[[], Iterator[None]] = field(default=_nothing, compare=False)
     """Collects rows that are not collected yet, in pieces, as ``Captured.gather``; the first iteration does so too."""
 
 
