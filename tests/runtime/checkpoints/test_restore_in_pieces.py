@@ -215,10 +215,12 @@ def test_a_block_whose_objects_are_kept_has_no_collection_and_its_objects_are_ol
     assert any(one is made[0] for one in gc.get_objects(generation=2))
 
 
-@pytest.mark.parametrize(("keys", "asked"), [(10, 0), (KEYS, 1)], ids=["small", "large"])
+@pytest.mark.parametrize(
+    ("keys", "size", "asked"), [(10, 1 << 15, 0), (KEYS, 0, 1)], ids=["small", "large"]
+)
 @virtual_time
 async def test_frozen_objects_are_counted_only_for_large_state(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: int, asked: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: int, size: int, asked: int
 ) -> None:
     count, counts = gc.get_freeze_count, list[int]()
 
@@ -229,7 +231,7 @@ async def test_frozen_objects_are_counted_only_for_large_state(
     await fill(tmp_path / "before", keys)
     monkeypatch.setattr(gc, "get_freeze_count", counted)
     flow = build((), Latest(Observed()), af.CollectSink(), keys)
-    with patch.object(stored_entries, "_BYTES", 0 if keys == KEYS else stored_entries._BYTES):
+    with patch.object(stored_entries, "_BYTES", size):
         await flow.run(checkpointing=settings(tmp_path / "after"), restore=tmp_path / "before")
 
     assert len(counts) == asked
