@@ -1,5 +1,7 @@
 """Costs of the test run that no test needs: garbage collections, waits for the disk, and examples in ``make unit``.
 
+It also removes the limits of Hypothesis on elapsed time, which fail tests on a busy machine.
+
 A plugin that ``tests/conftest.py`` registers.
 """
 
@@ -10,15 +12,23 @@ import os
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
-from hypothesis import settings
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from _typeshed import HasFileno
 
+#: The checks of Hypothesis on the time that it takes to draw values.
+TIMED: Final = (HealthCheck.too_slow,)
+
 #: Profile of Hypothesis for ``make unit``. ``make test`` runs all examples.
 UNIT: Final = "unit"
 
-settings.register_profile(UNIT, max_examples=15)
+#: Loaded if no other profile is chosen. In CI, Hypothesis chooses the same examples in each run.
+SUITE: Final = "suite"
+
+settings.register_profile(SUITE, settings(), deadline=None, suppress_health_check=TIMED)
+settings.register_profile(UNIT, settings.get_profile(SUITE), max_examples=15)
+settings.load_profile(SUITE)
 
 
 def pytest_configure() -> None:
@@ -46,13 +56,12 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    if settings.get_current_profile_name() == UNIT:
-        for item in items:
-            limit_examples(item)
+    for item in items:
+        limit_property(item)
 
 
-def limit_examples(item: pytest.Item) -> None:
-    """Lower the number of examples of a property to that of the profile, which ``@settings`` overrides."""
+def limit_property(item: pytest.Item) -> None:
+    """Apply the profile to a property where its ``@settings`` override it: limits on time, and on examples if lower."""
     test: Any = getattr(item, "obj", None)
     # Hypothesis reads the settings of a function from this attribute, and those of rules from the class.
     own = getattr(test, "_hypothesis_internal_use_settings", None)
@@ -64,4 +73,10 @@ def limit_examples(item: pytest.Item) -> None:
 
 
 def _limited(own: settings) -> settings:
-    return settings(own, max_examples=min(own.max_examples, settings().max_examples))
+    unit = settings.get_current_profile_name() == UNIT
+    return settings(
+        own,
+        deadline=None,
+        suppress_health_check=tuple({*own.suppress_health_check, *TIMED}),
+        max_examples=min(own.max_examples, settings().max_examples) if unit else own.max_examples,
+    )

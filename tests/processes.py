@@ -17,6 +17,9 @@ import pytest
 #: Tests in this folder share a session of Spark. No other group takes longer.
 SPARK: Final = "tests/spark"
 
+#: Folders whose tests share expensive fixtures: the session of Spark, and the flights of a year with their results.
+SHARED: Final = (SPARK, "tests/examples/flights")
+
 #: Number of fast tests that take as long as a slow one, roughly.
 SLOW_WEIGHT: Final = 30
 
@@ -26,9 +29,10 @@ LONG_WEIGHT: Final = 1000
 
 
 def group_of(nodeid: str) -> str:
-    """Return the group of a test: its file, or ``SPARK``. Tests of a group run in one process, in order."""
+    """Return the group of a test: its file, or its folder in ``SHARED``. Its tests run in one process, in order."""
     file = nodeid.partition("::")[0]
-    return SPARK if PurePosixPath(SPARK) in PurePosixPath(file).parents else file
+    folders = PurePosixPath(file).parents
+    return next((folder for folder in SHARED if PurePosixPath(folder) in folders), file)
 
 
 def longest_group_first(items: list[pytest.Item]) -> None:

@@ -65,9 +65,10 @@ def test_on_spark(spark): ...
 """
 
 
-#: Properties that count their examples, and a synchronization of a file that is not open.
+#: Properties that count their examples or exceed their limit on time, and a synchronization of a file that is not open.
 COSTLY = """
 import os
+import time
 import pytest
 from hypothesis import given, settings, strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, rule
@@ -89,6 +90,11 @@ class Rules(RuleBasedStateMachine):
 
 Rules.TestCase.settings = settings(max_examples=40, stateful_step_count=2)
 TestRules = Rules.TestCase
+
+@settings(max_examples=2, deadline=1, suppress_health_check=[])
+@given(st.integers())
+def test_slow_examples(number):
+    time.sleep(0.01)
 
 def test_the_numbers_of_examples():
     print(sorted(examples.items()))
@@ -153,12 +159,14 @@ def test_a_test_with_a_session_of_spark_has_the_mark_slow(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_properties_have_fewer_examples_in_the_profile_for_fast_tests_only(tmp_path: Path) -> None:
+def test_properties_have_no_limit_on_time_and_fewer_examples_in_the_profile_for_fast_tests_only(
+    tmp_path: Path,
+) -> None:
     few = outcome(tmp_path, COSTLY, "--hypothesis-profile=unit", "-rP")
     all_of_them = outcome(tmp_path, COSTLY, "--hypothesis-profile=default", "-rP")
 
     for said in (few, all_of_them):
-        assert "4 passed" in said
+        assert "5 passed" in said
     assert "[('function', 15), ('rules', 15)]" in few
     assert "[('function', 40), ('rules', 40)]" in all_of_them
 
@@ -234,7 +242,13 @@ def test_the_tests_of_spark_are_first_and_then_files_with_many_slow_tests() -> N
     ]
 
 
-def test_all_tests_of_spark_are_one_group_and_those_of_another_file_are_another() -> None:
-    assert group_of("tests/spark/test_calls.py::test_one") == group_of("tests/spark/x/test_b.py::t")
+@pytest.mark.parametrize("folder", ["spark", "examples/flights"])
+def test_all_tests_that_share_fixtures_are_one_group(folder: str) -> None:
+    one, other = f"tests/{folder}/test_a.py::test_one", f"tests/{folder}/x/test_b.py::test_two"
+
+    assert group_of(one) == group_of(other) == f"tests/{folder}"
+
+
+def test_the_tests_of_another_file_are_another_group() -> None:
     assert group_of("tests/spark_like/test_a.py::test_one") == "tests/spark_like/test_a.py"
     assert group_of("tests/api/test_a.py::test_one[tests/spark/b]") == "tests/api/test_a.py"

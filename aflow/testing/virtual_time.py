@@ -41,7 +41,7 @@ from concurrent.futures import Executor
 from contextlib import contextmanager
 from contextvars import Context, copy_context
 from datetime import timedelta
-from types import AsyncGeneratorType, CoroutineType, FrameType, GeneratorType
+from types import AsyncGeneratorType, CodeType, CoroutineType, FrameType, GeneratorType
 from typing import ParamSpec, TypeAlias, TypeVar, TypeVarTuple, cast, overload
 
 import anyio.to_thread
@@ -68,6 +68,9 @@ Ts = TypeVarTuple("Ts")
 _Events: TypeAlias = list[tuple[selectors.SelectorKey, int]]
 
 _PATIENCE = timedelta(seconds=10)
+
+#: Iterations of a busy loop without a poll, if only the wake-up pipe is open: such a loop needs it for signals only.
+_UNPOLLED = 50
 
 #: Objects between a coroutine and its awaitable that have no public attribute to follow.
 _OPAQUE = frozenset(
@@ -280,10 +283,15 @@ class _Poller(selectors.DefaultSelector):
         super().__init__()
         self._on_idle = on_idle
         self._on_iteration = on_iteration
+        self._unpolled = 0
 
     def select(self, timeout: float | None = None) -> _Events:
         """Poll, once an iteration of the loop; ``timeout`` is 0 while callbacks are ready or a timer is due."""
         self._on_iteration()
+        if timeout == 0 and self._unpolled < _UNPOLLED and not self.watches_files():
+            self._unpolled += 1
+            return []
+        self._unpolled = 0
         events = super().select(0)
         if events or timeout == 0:
             return events
@@ -441,8 +449,18 @@ def _running(what: str) -> VirtualTimeLoop:
 def _awaits_thread(task: asyncio.Task[object]) -> bool:
     # run_sync calls the backend's function, which awaits the thread without a further coroutine.
     # (A deeper stack waits for a token of the limiter, whose holder may wait for virtual time.)
-    frames = _frames(task)
-    return len(frames) > 1 and frames[-2].f_code is anyio.to_thread.run_sync.__code__
+    outer: CodeType | None = None
+    inner: CodeType | None = None
+    link: object = task.get_coro()
+    while link is not None:
+        # Nearly all links. This runs for each task whenever the loop is idle.
+        if type(link) is CoroutineType:
+            outer, inner, link = inner, link.cr_code, link.cr_await
+            continue
+        frame, link = _next_link(link)
+        if frame is not None:
+            outer, inner = inner, frame.f_code
+    return outer is anyio.to_thread.run_sync.__code__
 
 
 def _stack_of(task: asyncio.Task[object]) -> str:

@@ -189,7 +189,8 @@ def sessions(
 ) -> Output:
     """Merge records of a key that are at most a gap apart, and fire a session when the watermark passes its end.
 
-    A record is late if the session that it would be in, after merging, is.
+    A record is late if the session that it would be in, after merging, is. The watermark of a step with sessions is
+    1 ms behind that of its input.
     """
     out: list[Timed | Mark] = []
     late: list[Timed] = []
@@ -204,7 +205,7 @@ def sessions(
 
     for one in elements:
         if isinstance(one, Mark):
-            now = one.at
+            now = one.at - 1
             due = [(key, pane) for key, some in found.items() for pane in some]
             for key, pane in sorted(due, key=lambda each: each[1].end):
                 if pane.last <= now and not pane.fired:

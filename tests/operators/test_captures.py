@@ -344,7 +344,7 @@ def test_replayed_changes_are_complete(name: str, story: list[Step]) -> None:
 
 @pytest.mark.parametrize("name", OPERATORS)
 @given(story=stories([1, True, 1.0, 2]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_replayed_changes_are_complete_with_equal_keys_of_several_types(
     name: str, story: list[Step]
 ) -> None:
@@ -357,7 +357,7 @@ SAME_NOON = NOON.astimezone(timezone(timedelta(hours=1)))
 
 @pytest.mark.parametrize("name", OPERATORS)
 @given(story=stories([NOON, SAME_NOON, ("a", 1), ("a", True)]))
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_replayed_changes_are_complete_with_equal_keys_of_one_type(
     name: str, story: list[Step]
 ) -> None:

@@ -115,7 +115,7 @@ elements = st.lists(
 
 @pytest.mark.parametrize("case", CASES)
 @given(some=elements)
-@settings(deadline=None)
+@settings(max_examples=60, deadline=None)
 def test_a_step_gives_the_same_in_small_pieces_as_in_one(
     case: str, some: list[tuple[str, Any]]
 ) -> None:

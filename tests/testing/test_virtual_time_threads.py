@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import signal
 import socket
 import threading
 import time
@@ -176,6 +177,29 @@ async def test_with_an_open_socket_and_no_timer_the_world_is_waited_for() -> Non
     writer.close()
     await writer.wait_closed()
     theirs.close()
+
+
+@virtual_time
+async def test_a_thread_is_noticed_by_a_loop_that_is_never_idle() -> None:
+    working = asyncio.ensure_future(anyio.to_thread.run_sync(_work))
+
+    while not working.done():  # noqa: ASYNC110  # busy on purpose
+        await asyncio.sleep(0)
+
+    assert working.result() == "done"
+
+
+@virtual_time
+async def test_a_signal_is_noticed_by_a_loop_that_is_never_idle() -> None:
+    loop, noticed = asyncio.get_running_loop(), asyncio.Event()
+    loop.add_signal_handler(signal.SIGUSR1, noticed.set)
+
+    os.kill(os.getpid(), signal.SIGUSR1)
+    while not noticed.is_set():  # noqa: ASYNC110  # busy on purpose
+        await asyncio.sleep(0)
+
+    assert loop.remove_signal_handler(signal.SIGUSR1)
+    assert loop.time() == 0
 
 
 def test_no_file_is_open_after_a_run() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from aflow.connect import Committable
 from aflow.graph.declared_steps import declared_steps
@@ -32,6 +32,10 @@ from aflow.state.change_plan import ChangePlan, StateOutcome, change_plan, store
 from aflow.state.manifest import Link, StepState
 from aflow.state.read_errors import wrap_read_errors
 from aflow.state.snapshot import OperatorSnapshot
+
+#: Passes of the event loop that restore small state: the first one may be short. Only a restore that takes more asks
+#: ``can_keep_objects``, which takes time for each frozen object.
+_PASSES_OF_SMALL_STATE: Final = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -118,6 +122,10 @@ class Restoration:
             return
         with wrap_read_errors(_of(step)):
             pieces = operator.restore_in_pieces(snapshot)
+            for _ in range(_PASSES_OF_SMALL_STATE):
+                if _completed(pieces, loop_budget, nullcontext()):
+                    return
+                await loop_budget.hand_over()
             block = objects_are_kept if can_keep_objects() else nullcontext[None]
             while not _completed(pieces, loop_budget, block()):
                 await loop_budget.hand_over()

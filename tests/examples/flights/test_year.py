@@ -46,7 +46,7 @@ def by_pandas_too(table_of_flights: Frame, table_of_weather: Frame) -> ExpectedW
 @pytest.fixture(scope="module")
 def winter(data: FlightData, tmp_path_factory: pytest.TempPathFactory) -> Files:
     files = Files(tmp_path_factory.mktemp("winter"))
-    write_replay(data, files.replay, records=60_000)
+    write_replay(data, files.replay, records=30_000)
     write_weather(data, files.weather)
     answers(files.source(), files.folder, weather=files.weather_source())
     return files

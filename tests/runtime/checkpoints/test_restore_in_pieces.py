@@ -15,6 +15,7 @@ import aflow as af
 from aflow.runtime.garbage_collection import can_keep_objects, objects_are_kept
 from aflow.state import stored_entries
 from aflow.testing.leftovers import no_leftovers
+from aflow.testing.virtual_time import virtual_time
 
 #: Enough that a restore in pieces of one row yields some times, whatever the clock shows.
 KEYS = 2_000
@@ -54,10 +55,12 @@ class Latest(af.KeyedProcess[int, int, tuple[int, int | None]]):
             self._closed.append("closed")
 
 
-def build(more: Iterable[int], step: Latest, sink: af.Sink[tuple[int, int | None]]) -> af.Flow:
+def build(
+    more: Iterable[int], step: Latest, sink: af.Sink[tuple[int, int | None]], keys: int = KEYS
+) -> af.Flow:
     """A flow over a number for each key, and ``more``, which a restored job reads anew."""
     flow = af.Flow("latest")
-    numbers = flow.source(range(KEYS), name="numbers")
+    numbers = flow.source(range(keys), name="numbers")
     if more:
         numbers = numbers.union(flow.source(more, name="more"))
     numbers.key_by(lambda n: n % KEYS, name="key").process(step, name="latest").to(sink, name="out")
@@ -68,8 +71,8 @@ def settings(folder: Path) -> af.Checkpointing:
     return af.Checkpointing(every=None, storage=folder)
 
 
-async def fill(folder: Path) -> None:
-    flow = build((), Latest(Observed()), af.CollectSink())
+async def fill(folder: Path, keys: int = KEYS) -> None:
+    flow = build((), Latest(Observed()), af.CollectSink(), keys)
     await flow.run(checkpointing=settings(folder))
 
 
@@ -210,6 +213,28 @@ def test_a_block_whose_objects_are_kept_has_no_collection_and_its_objects_are_ol
     assert collections == []
     assert gc.get_freeze_count() == 0
     assert any(one is made[0] for one in gc.get_objects(generation=2))
+
+
+@pytest.mark.parametrize(
+    ("keys", "size", "asked"), [(10, 1 << 15, 0), (KEYS, 0, 1)], ids=["small", "large"]
+)
+@virtual_time
+async def test_frozen_objects_are_counted_only_for_large_state(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, keys: int, size: int, asked: int
+) -> None:
+    count, counts = gc.get_freeze_count, list[int]()
+
+    def counted() -> int:
+        counts.append(count())
+        return counts[-1]
+
+    await fill(tmp_path / "before", keys)
+    monkeypatch.setattr(gc, "get_freeze_count", counted)
+    flow = build((), Latest(Observed()), af.CollectSink(), keys)
+    with patch.object(stored_entries, "_BYTES", size):
+        await flow.run(checkpointing=settings(tmp_path / "after"), restore=tmp_path / "before")
+
+    assert len(counts) == asked
 
 
 @pytest.mark.usefixtures("thawed")
