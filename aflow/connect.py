@@ -22,6 +22,7 @@ from typing import Generic, TypeVar
 from aflow.errors import ConnectorError, SinkError, SourceError
 from aflow.model.batch import Batch
 from aflow.model.tags import Tag
+from aflow.model.time import Instant
 
 __all__ = [
     "BadRecord",
@@ -83,12 +84,19 @@ class Chunk(Generic[T_co]):
     ``timestamps`` (epoch ms, one for each record) are set by sources whose records carry a time. ``rejected`` are
     records that could not be read; only a source with ``dead_letters`` has any. A chunk may have no records; its
     position still counts.
+
+    ``watermark`` (epoch ms or an aware ``datetime``) says that all later records of this split have later timestamps;
+    only a source with ``emits_watermarks`` has any. It applies after the records of the chunk, and to the steps
+    ``event_time(source_watermarks=True)``. Within a reader it never goes back. ``idle`` says that this split has no
+    records for now: it does not hold event time back until its next chunk with records or a watermark.
     """
 
     values: Sequence[T_co]
     position: Position
     timestamps: Sequence[int] | None = None
     rejected: Sequence[BadRecord] = ()
+    watermark: Instant | None = None
+    idle: bool = False
 
 
 class Reader(ABC, Generic[T_co]):
@@ -135,6 +143,9 @@ class Source(ABC, Generic[T_co]):
 
     #: The side output for records that cannot be read; None: they are errors that stop the job.
     dead_letters: Tag[BadRecord] | None = None
+
+    #: True if chunks have watermarks.
+    emits_watermarks: bool = False
 
     @abstractmethod
     async def splits(self) -> Sequence[Split]:

@@ -69,17 +69,18 @@ def dormant_in_flow(records: list[Reading]) -> list[Fired]:
 
 
 def dormant_by_hand(records: list[Reading]) -> list[Fired]:
-    """Compute the same with a heap and a dict; fire after each 1,024 records, as the pipeline does."""
+    """Compute the same with a heap and a dict; fire before the first record that meets the time of a timer."""
     live: dict[int, int] = {}
     heap: list[Fired] = []
     fired: list[Fired] = []
     silence = timeout(len(records))
-    for start in range(0, len(records), 1024):
-        batch = records[start : start + 1024]
-        for key, at in batch:
-            live[key] = at + silence
-            heappush(heap, (at + silence, key))
-        _fire(heap, live, batch[-1][1] - 1, fired)
+    watermark = -1
+    for key, at in records:
+        if heap and heap[0][0] <= watermark:
+            _fire(heap, live, watermark, fired)
+        live[key] = at + silence
+        heappush(heap, (at + silence, key))
+        watermark = at - 1
     _fire(heap, live, records[-1][1] + silence, fired)
     return fired
 

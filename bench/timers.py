@@ -132,7 +132,7 @@ def measure(records: int, rounds: int) -> Measurement:
         [
             Budget("ratio", at_least=0.8),
             Budget("bytes_per_timer", at_most=150),
-            Budget("flow_ratio", at_least=0.2),
+            Budget("flow_ratio", at_least=0.3),
         ],
     )
 

@@ -160,6 +160,7 @@ class Stream(AsyncCallMethods[T]):
         advance_when_idle: bool = False,
         align: Alignment | None = None,
         watermark_interval: timedelta | None = None,
+        source_watermarks: bool = False,
         on_error: OnError[T] | None = None,
         name: str | None = None,
     ) -> Stream[T]:
@@ -172,6 +173,11 @@ class Stream(AsyncCallMethods[T]):
         ``UserWarning``. ``generator`` makes a ``WatermarkGenerator`` of your own instead, one for each split of the
         source. Its ``on_periodic`` is called every ``watermark_interval`` of processing time (default: 200 ms), also
         while no records arrive.
+
+        With ``source_watermarks`` the watermarks are those that the source emits for each of its splits
+        (``Chunk.watermark``), and none are generated. The source must declare ``emits_watermarks``. Between it and this
+        step only steps such as ``map`` and ``filter`` are allowed; the job refuses to start otherwise, with a
+        ``FlowDefinitionError``.
 
         Splits without a record for ``idle_after`` of processing time are idle: they no longer hold the watermark back.
         With ``advance_when_idle`` event time advances with the clock while all splits of the step are idle, from the
@@ -193,6 +199,7 @@ class Stream(AsyncCallMethods[T]):
             align,
             watermark_interval,
             advance_when_idle=advance_when_idle,
+            source_watermarks=source_watermarks,
         )
         policy = error_policy(self._graph, on_error, "event_time", self._edge)
         return self._step(

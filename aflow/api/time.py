@@ -8,10 +8,14 @@ from typing import Any, TypeAlias, TypeVar
 
 from aflow.api.checks import check_function
 from aflow.errors import FlowDefinitionError, shown
-from aflow.machines.watermarks.generators import BoundedOutOfOrderness, WatermarkGenerator
+from aflow.machines.watermarks.generators import (
+    BoundedOutOfOrderness,
+    FromSource,
+    WatermarkGenerator,
+)
 from aflow.model.time import positive_millis, to_millis
 from aflow.operators.alignment import Alignment
-from aflow.operators.event_time import TimeStrategy
+from aflow.operators.time_strategy import TimeStrategy
 
 T = TypeVar("T")
 
@@ -27,6 +31,7 @@ def time_strategy(
     watermark_interval: timedelta | None = None,
     *,
     advance_when_idle: bool = False,
+    source_watermarks: bool = False,
 ) -> TimeStrategy:
     """Return the strategy for the arguments of ``event_time``. Raises ``FlowDefinitionError``."""
     idle = None if idle_after is None else positive_millis(idle_after, what="idle_after")
@@ -34,7 +39,12 @@ def time_strategy(
         raise FlowDefinitionError(
             f"advance_when_idle is True or False, not {shown(advance_when_idle)}"
         )
-    if advance_when_idle and idle is None:
+    if type(source_watermarks) is not bool:
+        raise FlowDefinitionError(
+            f"source_watermarks is True or False, not {shown(source_watermarks)}"
+        )
+    # The source itself may call its splits idle.
+    if advance_when_idle and idle is None and not source_watermarks:
         raise FlowDefinitionError(
             "advance_when_idle advances event time while all splits are idle, and no split is idle without idle_after; "
             "add idle_after=timedelta(…)"
@@ -44,6 +54,9 @@ def time_strategy(
             f"align takes an aflow.watermarks.Alignment, not {shown(align)}; "
             f'for example align=af.watermarks.Alignment("flights", max_drift=timedelta(hours=1))'
         )
+    if source_watermarks:
+        _refuse_others(max_delay, generator, watermark_interval)
+        return TimeStrategy(FromSource, idle, align, None, advance_when_idle, from_source=True)
     if generator is not None:
         if max_delay is not None:
             raise FlowDefinitionError(
@@ -63,6 +76,21 @@ def time_strategy(
     return TimeStrategy(
         lambda: BoundedOutOfOrderness(delay), idle, align, advance_when_idle=advance_when_idle
     )
+
+
+def _refuse_others(max_delay: object, generator: object, watermark_interval: object) -> None:
+    """Raise ``FlowDefinitionError`` if one of the options of generated watermarks is given."""
+    options = {
+        "max_delay": max_delay,
+        "generator": generator,
+        "watermark_interval": watermark_interval,
+    }
+    given = [name for name, value in options.items() if value is not None]
+    if given:
+        raise FlowDefinitionError(
+            f"event_time(source_watermarks=True) takes the watermarks of the source and generates none, so it does not "
+            f"take {' or '.join(given)}; omit one of them"
+        )
 
 
 def watermark_period(interval: timedelta | None) -> int | None:

@@ -32,6 +32,9 @@ class TimeDomain(Enum):
     EVENT = "event time"
     PROCESSING = "processing time"
 
+    # Members are compared by identity. The hash of Enum, by name, is a Python function.
+    __hash__ = object.__hash__
+
 
 class Clock(Protocol):
     """The source of processing time; injected, so that a test can replace it."""

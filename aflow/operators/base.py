@@ -188,6 +188,12 @@ class Operator(ABC):
     def on_split(self, split: str) -> None:
         """Handle a change of split: the next batches are from ``split`` of the source in this chain."""
 
+    def on_split_watermark(self, split: str, timestamp: Timestamp) -> None:
+        """Handle a watermark of the source: later records of ``split`` have timestamps (epoch ms) after it."""
+
+    def on_split_idle(self, split: str) -> None:
+        """Handle idleness: the source has no records of ``split`` for now."""
+
     def on_split_end(self, split: str) -> None:
         """Handle the end of ``split``: no batch of it follows."""
 

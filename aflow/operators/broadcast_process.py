@@ -194,7 +194,7 @@ class BroadcastProcessOperator(
 
     def meet(self, watermark: Timestamp) -> None:
         super().meet(watermark)
-        self._control.watermark = watermark
+        self._control.reach(watermark)
 
     def size(self) -> StateSize:
         """Return one entry for each state of a key, and for each entry of a broadcast state."""

@@ -6,7 +6,8 @@ context that is kept and used later raises ``OperatorError``.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from operator import length_hint
 from typing import Any, Final, Generic, TypeVar, cast
 
 from aflow.errors import FlowDefinitionError
@@ -28,22 +29,69 @@ K = TypeVar("K")
 S = TypeVar("S")
 C = TypeVar("C")
 
+#: Before the time of any timer.
+_NEVER: Final = MIN_TIMESTAMP - 1
+
 
 class ProcessContext:
     """Context of a ``ProcessFunction``: time and side outputs."""
 
-    __slots__ = ("_clock", "_sides", "timestamp", "watermark")
+    __slots__ = (
+        "_clock",
+        "_met",
+        "_records",
+        "_sides",
+        "_soon",
+        "_watermark",
+        "is_soon",
+        "timestamp",
+    )
 
     timestamp: Timestamp | None
     """Timestamp of the current record (epoch ms); None without event time, and in a processing timer."""
-    watermark: Timestamp
-    """The watermark of this subtask (epoch ms); ``MIN_TIMESTAMP`` before the first one."""
 
     def __init__(self, *, clock: Clock, sides: SideOutputs) -> None:
         self.timestamp = None
-        self.watermark = MIN_TIMESTAMP
         self._clock = clock
         self._sides = sides
+        self.reach(MIN_TIMESTAMP)
+
+    def reach(self, watermark: Timestamp) -> None:
+        """Set the watermark of all handlers from now on; called by the step."""
+        self._watermark = watermark
+        self._met: Sequence[Timestamp] | None = None
+        self._records: Iterator[object] | None = None
+        self.stretch_to(_NEVER)
+
+    def reach_each(
+        self, watermark: Timestamp, met: Sequence[Timestamp], records: Iterator[object]
+    ) -> None:
+        """Set the watermark of the handler of each of ``records``, a list iterator: that in ``met``, at least
+        ``watermark``."""
+        self._watermark, self._met, self._records = watermark, met, records
+
+    def at_least(self, watermark: Timestamp) -> None:
+        """Set the smallest watermark of the next handlers."""
+        self._watermark = watermark
+
+    def stretch_to(self, watermark: Timestamp) -> None:
+        """Begin a stretch of records that meet at most ``watermark``."""
+        self._soon = watermark
+        #: True once an event timer was registered that is due within the stretch.
+        self.is_soon = False
+
+    def expect(self, timer: Timestamp) -> None:
+        """Notice that an event timer was registered for the time ``timer``."""
+        if timer <= self._soon:
+            self.is_soon = True
+
+    @property
+    def watermark(self) -> Timestamp:
+        """The watermark of this subtask (epoch ms); ``MIN_TIMESTAMP`` before the first one."""
+        if self._met is None:
+            return self._watermark
+        # Only few handlers read it, so it is looked up.
+        return max(self._met[-1 - length_hint(self._records)], self._watermark)
 
     @property
     def processing_time(self) -> Timestamp:
@@ -58,7 +106,14 @@ class ProcessContext:
 class Context(ProcessContext, Generic[K]):
     """Context of a ``KeyedProcess``: time, key, state, timers and side outputs."""
 
-    __slots__ = ("_backend", "_cells", "_clocked", "_timers", "timer_domain")
+    __slots__ = (
+        "_backend",
+        "_cells",
+        "_clocked",
+        "_event_timers",
+        "_processing_timers",
+        "timer_domain",
+    )
 
     timer_domain: TimeDomain | None
     """In ``on_timer``, the clock of the timer. None in ``process``."""
@@ -77,7 +132,8 @@ class Context(ProcessContext, Generic[K]):
         self.timer_domain = None
         self._backend = backend
         self._cells: Final = cells
-        self._timers: Final = timers
+        self._event_timers: Final = timers[TimeDomain.EVENT]
+        self._processing_timers: Final = timers[TimeDomain.PROCESSING]
         self._clocked: Final = clocked
 
     @property
@@ -106,7 +162,12 @@ class Context(ProcessContext, Generic[K]):
         It fires before the first record that meets a watermark at or after ``at``. The watermark that a record meets is
         determined by the preceding records, so the size of batches does not matter.
         """
-        self._set(TimeDomain.EVENT, at)
+        # Hot path (benchmark `timers`): an int is in most cases what it has to be.
+        if type(at) is not int or at > MAX_TIMESTAMP:
+            at = timer_moment(at)
+        self._event_timers.register(at, self._backend.key, None)
+        if at <= self._soon:
+            self.is_soon = True
 
     def set_processing_timer(self, at: Instant) -> None:
         """Have ``on_timer`` called for this key once the clock reaches ``at`` (aware ``datetime`` or epoch ms).
@@ -116,23 +177,17 @@ class Context(ProcessContext, Generic[K]):
         """
         if not self._clocked:
             raise no_clock()
-        self._set(TimeDomain.PROCESSING, at)
+        self._processing_timers.register(timer_moment(at), self._backend.key, None)
 
     def delete_event_timer(self, at: Instant) -> None:
         """Delete the event timer of this key at ``at``, if there is one."""
-        self._delete(TimeDomain.EVENT, at)
+        if type(at) is not int or at > MAX_TIMESTAMP:
+            at = timer_moment(at)
+        self._event_timers.delete(at, self._backend.key, None)
 
     def delete_processing_timer(self, at: Instant) -> None:
         """Delete the processing timer of this key at ``at``, if there is one."""
-        self._delete(TimeDomain.PROCESSING, at)
-
-    def _set(self, domain: TimeDomain, at: Instant) -> None:
-        moment = timer_moment(at)
-        self._timers[domain].register(moment, self._backend.key, None)
-
-    def _delete(self, domain: TimeDomain, at: Instant) -> None:
-        moment = timer_moment(at)
-        self._timers[domain].delete(moment, self._backend.key, None)
+        self._processing_timers.delete(timer_moment(at), self._backend.key, None)
 
 
 def timer_moment(at: Instant) -> Timestamp:

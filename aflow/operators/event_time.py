@@ -17,10 +17,9 @@ If the restored state has the end of a backfill, the step takes records from tha
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 from typing import Any, Final
 
-from aflow.errors import FlowDefinitionError, OperatorError, RestoreError, shown
+from aflow.errors import FlowDefinitionError, OperatorError, shown
 from aflow.machines.watermarks.generators import (
     BoundedOutOfOrderness,
     Idleness,
@@ -29,7 +28,6 @@ from aflow.machines.watermarks.generators import (
 from aflow.machines.watermarks.multiplexer import SplitMultiplexer
 from aflow.machines.watermarks.silence import SilentAdvance
 from aflow.model.batch import Batch
-from aflow.model.codecs import PLAIN
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Instant, Timestamp
 from aflow.operators.alignment import Alignment, AlignmentMember
 from aflow.operators.base import RAISED, Operator, OperatorContext
@@ -43,47 +41,10 @@ from aflow.operators.handover import (
     handed_over,
     watermark_before,
 )
+from aflow.operators.split_watermarks import MIXED, STATE, RestoredWatermarks, stored_watermarks
 from aflow.operators.stamped import Stamped, stamped
-from aflow.operators.time_unit import UnitCheck
+from aflow.operators.time_strategy import PERIOD, SplitTime, TimeStrategy
 from aflow.state.snapshot import Captured, OperatorSnapshot, Ready
-
-#: Id of the only split of a stream downstream of an exchange.
-_MIXED: Final = ""
-
-#: Default interval of periodic watermarks (ms of processing time).
-PERIOD: Final = 200
-
-#: Name of the operator state: the watermark of each split.
-_STATE: Final = "watermarks"
-
-
-@dataclass(frozen=True, slots=True)
-class TimeStrategy:
-    """Strategy of event time: a generator for each split, and the ms without a record after which a split is idle.
-
-    ``period`` is the time between two calls of a generator's ``on_periodic`` (ms of processing time); None for
-    ``PERIOD``.
-    """
-
-    generator: Callable[[], WatermarkGenerator[Any]]
-    idle_after: int | None = None
-    align: Alignment | None = None
-    period: int | None = None
-    advance_when_idle: bool = False
-    """True if event time advances by the clock while all splits are idle."""
-    unit: UnitCheck = field(default_factory=UnitCheck, compare=False)
-    """Checks the first record of any subtask."""
-
-
-@dataclass(slots=True)
-class _SplitTime:
-    """Event time in one split."""
-
-    id: str
-    generator: WatermarkGenerator[Any]
-    idleness: Idleness | None
-    idle: bool = False
-    """True while the other splits do not wait for this one."""
 
 
 class EventTimeOperator(Operator):
@@ -101,15 +62,14 @@ class EventTimeOperator(Operator):
         )
         self._strategy = strategy
         self._combined = SplitMultiplexer()
-        self._splits: dict[str, _SplitTime] = {}
+        self._splits: dict[str, SplitTime] = {}
         #: The split of the current batches; None before the first.
-        self._current: _SplitTime | None = None
+        self._current: SplitTime | None = None
         #: True while the output is idle.
         self._idle = False
         self._next_period: Timestamp | None = None
         self._period: Final = PERIOD if strategy.period is None else strategy.period
-        #: Restored watermarks of splits that have not begun again yet.
-        self._remembered: dict[str, Timestamp] = {}
+        self._restored = RestoredWatermarks()
         #: True while the watermarks of restored splits that have begun are still to be sent: none may be sent before
         #: all splits that continue in this subtask have begun.
         self._recalled = False
@@ -133,8 +93,15 @@ class EventTimeOperator(Operator):
         """The alignment group of this step."""
         return self._strategy.align
 
+    @property
+    def from_source(self) -> bool:
+        """True if the source emits the watermarks."""
+        return self._strategy.from_source
+
     def open(self, context: OperatorContext) -> None:
         super().open(context)
+        if self.from_source:
+            return
         if not isinstance(self._generator(), BoundedOutOfOrderness):
             self._next_period = context.clock.now() + self._period
             self._arm()
@@ -151,21 +118,19 @@ class EventTimeOperator(Operator):
             self._send_recalled()
 
     def process(self, batch: Batch[Any]) -> None:
-        split = self._current or self._begin(_MIXED)
+        split = self._current or self._begin(MIXED)
         self._current = split
         if self._recalled:
             self._send_recalled()
         batch, times, failure = self.stamped(batch)
-        if split.idleness is not None:
-            self._wake(split, split.idleness)
+        if split.idle or split.idleness is not None:
+            self._wake(split)
         if times:
             self._process_stamped(split, batch, times)
         if failure is not None:
             raise failure
 
-    def _process_stamped(
-        self, split: _SplitTime, batch: Batch[Any], times: list[Timestamp]
-    ) -> None:
+    def _process_stamped(self, split: SplitTime, batch: Batch[Any], times: list[Timestamp]) -> None:
         if self._begins is not None and min(times) < self._begins:
             batch = self._without_past(batch, times, self._begins)
             if not batch.values:
@@ -174,6 +139,9 @@ class EventTimeOperator(Operator):
         generator = split.generator
         if isinstance(generator, BoundedOutOfOrderness):
             self._bounded(split.id, generator, batch, times)
+        elif self.from_source:
+            self.check_range(batch, times)
+            self._emit(Batch(batch.values, times), ())
         else:
             cuts = self._punctuated(split, batch, times)
             self._emit(Batch(batch.values, times), cuts)
@@ -204,11 +172,29 @@ class EventTimeOperator(Operator):
         self._begin(split)
 
     def on_split(self, split: str) -> None:
-        if _MIXED in self._splits:
+        if MIXED in self._splits:
             # Restored from a job with an exchange upstream of this step. Its records in flight precede all records of
             # splits, so the mixed stream has ended.
-            self.on_split_end(_MIXED)
+            self.on_split_end(MIXED)
         self._current = self._splits[split]
+
+    def on_split_watermark(self, split: str, timestamp: Timestamp) -> None:
+        if not self.from_source:
+            return
+        if self._recalled:
+            self._send_recalled()
+        self._wake(self._splits[split])
+        self._settle(self._combined.on_watermark(split, timestamp, immediate=True))
+
+    def on_split_idle(self, split: str) -> None:
+        if self._recalled:
+            self._send_recalled()
+        if self.context.has_queued(split):
+            return  # its next records have arrived: this task is slow
+        time = self._splits[split]
+        time.idle = time.silent = True
+        self._settle(self._combined.on_idle(split))
+        self._arm()
 
     def on_split_end(self, split: str) -> None:
         ended = self._splits.pop(split)
@@ -255,45 +241,33 @@ class EventTimeOperator(Operator):
 
         Until a split begins, the snapshot is the restored one. Afterwards it has the splits of this subtask only.
         """
-        if not self._begun:
-            known = self._remembered
-        else:
+        known, silent = self._restored.splits, set[str]()
+        if self._begun:
             # No split continues behind a watermark of the clock that was sent.
             known = {
                 split: max(self._combined.watermark_of(split), self._advanced)
                 for split in self._splits
             }
-        here = (self.context.subtask, self.context.parallelism)
-        parts = [(name, at, *here) if name == _MIXED else (name, at) for name, at in known.items()]
-        operator = {_STATE: tuple(PLAIN.encode(part) for part in parts)}
+            silent = {split for split, time in self._splits.items() if time.silent}
+            # Other splits may have advanced the watermark beyond that of an idle one.
+            known.update((split, max(known[split], self.watermark)) for split in silent)
+        operator = {STATE: stored_watermarks(known, silent, self._here)}
         if self._begins is not None:
             operator[BEGINS] = begins_at(self._begins)
         return Ready(OperatorSnapshot(operator=operator))
 
     def restore_in_pieces(self, snapshot: OperatorSnapshot) -> Iterator[None]:
-        """Restore the watermarks of splits, for when they begin again. Generators of users start anew: they are code.
-
-        Of several watermarks of one split the latest counts: the others are older copies. A mixed stream continues at
-        its watermark; with another parallelism, at that of the slowest subtask, since its records are mixed anew.
-        """
+        """Restore the watermarks of splits, for when they begin again. Generators of users start anew: they are
+        code."""
         self._begins = handed_over(snapshot, self.name)
-        mixed: dict[tuple[int, int], Timestamp] = {}
-        for part in snapshot.operator.get(_STATE, ()):
-            match PLAIN.decode(part):
-                case (str(split), int(watermark)):
-                    before = self._remembered.get(split, watermark)
-                    self._remembered[split] = max(before, watermark)
-                case (str(), int(watermark), int(subtask), int(parallelism)):
-                    mixed[subtask, parallelism] = watermark
-                case other:
-                    raise RestoreError(
-                        f"step {self.name!r}: {shown(other)} is not a split and its watermark"
-                    )
-        if mixed:
-            here = (self.context.subtask, self.context.parallelism)
-            self._remembered[_MIXED] = mixed.get(here, min(mixed.values()))
-            self._current = self._begin(_MIXED)
+        self._restored.read(snapshot, self.name, self._here)
+        if MIXED in self._restored.splits:
+            self._current = self._begin(MIXED)
         return iter(())
+
+    @property
+    def _here(self) -> tuple[int, int]:
+        return self.context.subtask, self.context.parallelism
 
     def _advance_silently(self, silence: SilentAdvance, now: Timestamp) -> None:
         """Send the watermark of the clock. The stream is idle before and after it, so no reader waits for it."""
@@ -307,7 +281,7 @@ class EventTimeOperator(Operator):
             self._send(watermark)
             self.output.idle()
 
-    def _on_timeout(self, split: _SplitTime, idleness: Idleness, now: Timestamp) -> None:
+    def _on_timeout(self, split: SplitTime, idleness: Idleness, now: Timestamp) -> None:
         """Make ``split`` idle after its timeout, unless records of it are queued and this task is slow."""
         if self.context.has_queued(split.id):
             idleness.active(now)
@@ -315,11 +289,11 @@ class EventTimeOperator(Operator):
             split.idle = True
             self._combined.on_idle(split.id, immediate=False)
 
-    def _begin(self, split: str) -> _SplitTime:
+    def _begin(self, split: str) -> SplitTime:
         idle_after = self._strategy.idle_after
         idleness = None if idle_after is None else Idleness(idle_after)
         self._begun = True
-        made = self._splits[split] = _SplitTime(split, self._generator(), idleness)
+        made = self._splits[split] = SplitTime(split, self._generator(), idleness)
         self._combined.add(split)
         self._recall(made)
         if idleness is not None:
@@ -334,8 +308,8 @@ class EventTimeOperator(Operator):
         except RAISED as exc:
             raise OperatorError.of(self.name, exc) from exc
 
-    def _recall(self, split: _SplitTime) -> None:
-        known = self._remembered.pop(split.id, None)
+    def _recall(self, split: SplitTime) -> None:
+        known, split.silent = self._restored.pop(split.id)
         if self._begins is not None:
             # Readers have this watermark: a split that begins now has it too.
             known = max(watermark_before(self._begins), MIN_TIMESTAMP if known is None else known)
@@ -346,9 +320,16 @@ class EventTimeOperator(Operator):
             self._recalled = True
 
     def _send_recalled(self) -> None:
-        """Send the watermark of the restored splits; all that continue in this subtask have begun."""
+        """Send the watermark and the idleness of the restored splits; all that continue in this subtask have begun."""
         self._recalled = False
         self._settle(self._combined.on_periodic())
+        silent = [split for split in self._splits.values() if split.silent]
+        for split in silent:
+            split.idle = True
+            self._combined.on_idle(split.id, immediate=False)
+        if silent:
+            self._settle(self._combined.on_periodic())
+            self._arm()
 
     def _without_past(
         self, batch: Batch[Any], times: list[Timestamp], begins: Timestamp
@@ -413,7 +394,7 @@ class EventTimeOperator(Operator):
         self._settle(advanced)
 
     def _punctuated(
-        self, split: _SplitTime, batch: Batch[Any], times: Sequence[Timestamp]
+        self, split: SplitTime, batch: Batch[Any], times: Sequence[Timestamp]
     ) -> list[Cut]:
         """Return a cut after each record for which the generator of the user emitted a watermark."""
         self.check_range(batch, times)
@@ -431,7 +412,7 @@ class EventTimeOperator(Operator):
             raise self.failure(exc, batch, left) from exc
         return cuts
 
-    def _poll(self, split: _SplitTime) -> None:
+    def _poll(self, split: SplitTime) -> None:
         try:
             said = split.generator.on_periodic()
         except RAISED as exc:
@@ -481,10 +462,11 @@ class EventTimeOperator(Operator):
             if self.aligned is not None:
                 self.aligned.on_watermark(watermark)
 
-    def _wake(self, split: _SplitTime, idleness: Idleness) -> None:
-        idleness.active(self.context.clock.now())
+    def _wake(self, split: SplitTime) -> None:
+        if split.idleness is not None:
+            split.idleness.active(self.context.clock.now())
         if split.idle:
-            split.idle = False
+            split.idle = split.silent = False
             self._settle(self._combined.on_active(split.id))
             self.on_active()
             self._arm()

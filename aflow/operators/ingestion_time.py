@@ -15,7 +15,7 @@ from aflow.model.batch import Batch
 from aflow.model.codecs import PLAIN
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Timestamp
 from aflow.operators.base import Operator, OperatorContext
-from aflow.operators.event_time import PERIOD
+from aflow.operators.time_strategy import PERIOD
 from aflow.state.snapshot import Captured, OperatorSnapshot, Ready
 
 #: Name of the operator state: the newest timestamp that was assigned.

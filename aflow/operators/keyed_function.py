@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
-from itertools import repeat
+from itertools import islice, repeat
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from aflow.errors import OperatorError, described, readable, shown
 from aflow.machines.calls.on_error import Fail
+from aflow.machines.timer_queue import Timer
 from aflow.model.batch import Batch
 from aflow.model.keys import CheckedKeys
 from aflow.model.time import TimeDomain, Timestamp
@@ -21,7 +22,7 @@ from aflow.operators.key_timers import KeyTimers
 from aflow.operators.keyed_state import keyed_backend, touch
 from aflow.operators.pieces import OnePiece
 from aflow.operators.process import LifeCycle, ProcessFunctionOperator, check_kind
-from aflow.operators.record_watermarks import EventTimers, RecordWatermarks
+from aflow.operators.record_watermarks import EventTimers, ResultColumns
 from aflow.operators.transaction_context import TransactionContext
 from aflow.state.backend import KeyTimerQueue
 from aflow.state.broadcast import keyed_states
@@ -73,8 +74,6 @@ class KeyedFunctionOperator(ProcessFunctionOperator[F]):
         self._to_close: Final = ExitStack()
         #: True while timers fire between two records of a batch.
         self._is_between_records = False
-        #: Results and timestamps of stretches that are emitted together; None: each stretch emits its own.
-        self._gathered: tuple[list[Any], list[Timestamp]] | None = None
 
     def open(self, context: OperatorContext) -> None:
         self._backend = keyed_backend(context, self._key_type)
@@ -125,28 +124,24 @@ class KeyedFunctionOperator(ProcessFunctionOperator[F]):
         left = iter(batch.values)
         moments = repeat(None) if batch.timestamps is None else batch.timestamps
         records = zip(left, keys, moments, strict=False)
-        if batch.watermarks is None:
-            self._handle_keyed(batch, handle, left, records)
-            return
-        watermarks = RecordWatermarks(
-            self,
-            batch,
-            records,
-            self._reached,
-            timers=self.event_timers(),
-            touch=self._touch_again,
-            meets_each=bool(self._ahead),
-            carries=self.context.carries_watermarks,
-        )
-        # Results that carry no watermarks are emitted together: a batch for each firing costs more than its handlers.
-        self._gathered = None if self.context.carries_watermarks else ([], [])
+        results = self._begin_results(batch, left)
         try:
-            while not watermarks.is_over:
-                self._handle_keyed(batch, handle, left, records, watermarks)
-                watermarks.advance()
+            if batch.watermarks is None:
+                self._handle_keyed(batch, handle, left, records, results)
+            else:
+                self._in_stretches(
+                    batch.watermarks,
+                    self._ctx,
+                    left,
+                    results,
+                    lambda count: self._handle_keyed(
+                        batch, handle, left, islice(records, count), results
+                    ),
+                    keys,
+                )
         finally:
-            self._emit_gathered()
-            self._gathered = None
+            self._timers.arm()
+            self._end_piece(results, has_times=batch.timestamps is not None)
 
     def _handle_keyed(
         self,
@@ -154,71 +149,77 @@ class KeyedFunctionOperator(ProcessFunctionOperator[F]):
         handle: Callable[[Any, Any], Iterable[Any] | None],
         left: Iterator[Any],
         records: Iterator[_Record],
-        watermarks: RecordWatermarks[_Record] | None = None,
+        columns: ResultColumns,
     ) -> None:
-        """Call ``handle`` for all ``records`` of ``batch``, or for those of the next stretch of ``watermarks``.
+        """Call ``handle`` for ``records`` of ``batch``, and append its results to ``columns``.
 
-        ``left`` iterates over the values of ``records``.
+        ``left`` iterates over the values of the batch. Return early after a record that registers a timer which is due
+        in the present stretch.
         """
         # Hot path: no allocation for a record; key and timestamp are set, and results are appended to the columns.
         ctx, backend, known = self._ctx, self._backend, self._known_keys
-        values: list[Any] = []
-        timestamps: list[Any] = []
-        met: list[Timestamp] = []
-        if watermarks is not None:
-            records = watermarks.stretch(ctx, values, met)
-        self._sides.begin(left, has_watermarks=watermarks is not None)
-        try:
-            while True:
-                try:
-                    for value, key, at in records:
-                        if key not in known:
-                            known[key]  # checks it
-                        backend.key = key
-                        ctx.timestamp = at
-                        results = handle(value, ctx)
-                        if results is not None:
-                            values.extend(results if type(results) in TAKEN else iterable(results))
-                            timestamps.extend([at] * (len(values) - len(timestamps)))
-                    break
-                except RAISED as exc:
-                    self._settle_handler(exc, batch, left, values, timestamps)
-        finally:
-            self._handled(
-                values,
-                None if batch.timestamps is None else timestamps,
-                None if watermarks is None else watermarks.filled(values, met),
-            )
+        values, timestamps = columns.values, columns.timestamps
+        while True:
+            try:
+                for value, key, at in records:
+                    if key not in known:
+                        known[key]  # checks it
+                    backend.key = key
+                    ctx.timestamp = at
+                    results = handle(value, ctx)
+                    if results is not None:
+                        values.extend(results if type(results) in TAKEN else iterable(results))
+                        timestamps.extend([at] * (len(values) - len(timestamps)))
+                        if columns.watermarks is not None:
+                            self._carry(columns, batch, left)
+                    if ctx.is_soon:
+                        return
+                return
+            except RAISED as exc:
+                self._settle_handler(exc, batch, left, columns)
 
-    def _touch_again(self, record: _Record) -> None:
-        """Announce the key of ``record`` to the backend, which may have lost it since timers of other keys fired."""
-        self._backend.touch((record[1],))
+    def _touch_again(self, keys: Sequence[Hashable]) -> None:
+        self._backend.touch(keys)
 
     def event_timers(self) -> EventTimers:
         return self._timers.queues[TimeDomain.EVENT]
 
     def meet(self, watermark: Timestamp) -> None:
         super().meet(watermark)
-        self._ctx.watermark = watermark
+        self._ctx.reach(watermark)
 
-    def advance_between_records(self, before: Timestamp, watermark: Timestamp) -> None:
+    def advance_between_records(
+        self, before: Timestamp, watermark: Timestamp, results: ResultColumns
+    ) -> None:
         earliest = self.event_timers().earliest
         advance = self.context.advance or self.on_watermark
+        carries = self.context.carries_watermarks
+        # A timer for the past: its result is older than this watermark, and may be late downstream.
+        is_past = earliest is not None and earliest <= before and before > self.watermark
         # The rest of the batch waits in the caller, so the timers fire in one piece.
         self._is_between_records = True
-        if earliest is not None and earliest <= before and before > self.watermark:
-            # A timer for the past: its result is older than this watermark, and may be late downstream.
-            self._emit_gathered()
-            gathered, self._gathered = self._gathered, None
+        # Results that carry no watermarks are emitted together: a batch for each firing costs more than its handlers.
+        if carries or is_past:
+            self._timers.arm()
+            self._end_piece(results)
+        if is_past:
             advance(before)
-            self._gathered = gathered
-        if self.context.carries_watermarks:
+        if carries:
             # As the input does it, so that results of the timers carry the watermarks that they meet.
             advance(watermark)
         else:
             self._meet_after(watermark)
-            _AT_ONCE.run(self._fire(TimeDomain.EVENT, watermark))
+            self._fire_between_records(watermark, results)
         self._is_between_records = False
+
+    def _fire_between_records(self, watermark: Timestamp, results: ResultColumns) -> None:
+        """Call ``on_timer`` for all timers due at ``watermark``, and append its results to ``results``."""
+        handle = self._timer_handler()
+        self._ctx.timer_domain = TimeDomain.EVENT
+        for timer in self._timers.due(TimeDomain.EVENT, watermark):
+            if timer is not None:
+                self._call_on_timer(handle, TimeDomain.EVENT, timer, results)
+        self._ctx.timer_domain = None
 
     def _at_watermark_of_key(
         self, handle: Callable[[Any, Any], Iterable[Any] | None]
@@ -227,7 +228,7 @@ class KeyedFunctionOperator(ProcessFunctionOperator[F]):
         backend = self._backend
 
         def handle_restored(value: Any, ctx: Any) -> Iterable[Any] | None:
-            ctx.watermark = max(self._ahead.of(backend.key, self._reached), self._reached)
+            ctx.at_least(max(self._ahead.of(backend.key, self._reached), self._reached))
             return handle(value, ctx)
 
         return handle_restored
@@ -306,83 +307,60 @@ class KeyedFunctionOperator(ProcessFunctionOperator[F]):
 
     def _fire(self, domain: TimeDomain, now: Timestamp) -> Iterator[int]:
         """Call ``on_timer`` for all due timers, and emit its results, in pieces."""
-        handle: Callable[[Any, Any], Iterable[Any] | None] = self._function.on_timer
-        ctx, backend = self._ctx, self._backend
-        if self._ahead:
-            handle = self._at_watermark_of_key(handle)
-        touch = backend.touch
+        handle = self._timer_handler()
         event = domain is TimeDomain.EVENT
-        values: list[Any] = []
-        timestamps: list[Timestamp] = []
-        ctx.timer_domain = domain
+        self._ctx.timer_domain = domain
         self._sides.begin()
+        results = ResultColumns()
         fired, limit = 0, self.pieces.limit  # of this piece
         for timer in self._timers.due(domain, now):
             if timer is None:
                 yield 0
                 continue
-            at, key, _ = timer
-            touch((key,))
-            backend.key = key
-            ctx.timestamp = at if event else None
-            try:
-                results = handle(at, ctx)
-                if results is not None:
-                    values.extend(results if type(results) in TAKEN else iterable(results))
-            except RAISED as exc:
-                raise self._failed_at(domain, at, key, exc) from exc
-            if event:
-                timestamps.extend([at] * (len(values) - len(timestamps)))
+            self._call_on_timer(handle, domain, timer, results)
             fired += 1
             if fired >= limit:
-                self._end_piece(values, timestamps if event else None)
+                self._end_piece(results, has_times=event)
                 yield fired
-                values, timestamps = [], []
-                ctx.timer_domain = domain
+                self._ctx.timer_domain = domain
                 self._sides.begin()
                 fired, limit = 0, self.pieces.limit
         self._timers.arm()
-        self._end_piece(values, timestamps if event else None)
+        self._end_piece(results, has_times=event)
 
-    def _handled(
-        self,
-        values: list[Any],
-        timestamps: list[Timestamp] | None,
-        met: list[Timestamp] | None = None,
-    ) -> None:
-        self._timers.arm()
-        self._end_piece(values, timestamps, met)
+    def _timer_handler(self) -> Callable[[Any, Any], Iterable[Any] | None]:
+        handle: Callable[[Any, Any], Iterable[Any] | None] = self._function.on_timer
+        return self._at_watermark_of_key(handle) if self._ahead else handle
 
-    def _end_piece(
+    def _call_on_timer(
         self,
-        values: list[Any],
-        timestamps: list[Timestamp] | None,
-        met: list[Timestamp] | None = None,
+        handle: Callable[[Any, Any], Iterable[Any] | None],
+        domain: TimeDomain,
+        timer: Timer[Hashable, None],
+        columns: ResultColumns,
     ) -> None:
-        """Leave the current key, and emit the results."""
+        """Call ``handle`` for ``timer``, and append its results to ``columns``."""
+        at, key, _ = timer
+        ctx, backend = self._ctx, self._backend
+        values, timestamps = columns.values, columns.timestamps
+        backend.touch((key,))
+        backend.key = key
+        moment = ctx.timestamp = at if domain is TimeDomain.EVENT else None
+        try:
+            results = handle(at, ctx)
+            if results is not None:
+                values.extend(results if type(results) in TAKEN else iterable(results))
+                timestamps.extend([moment] * (len(values) - len(timestamps)))
+        except RAISED as exc:
+            del values[len(timestamps) :]  # results of a generator that failed later
+            raise self._failed_at(domain, at, key, exc) from exc
+
+    def _end_piece(self, results: ResultColumns, *, has_times: bool = True) -> None:
+        """Leave the current key, and emit ``results``."""
         self._backend.leave()
         self._ctx.timer_domain = None
-        self._ctx.watermark = self._reached
-        self._emit(values, timestamps, met)
-
-    def _emit(
-        self,
-        values: list[Any],
-        timestamps: list[Timestamp] | None,
-        met: list[Timestamp] | None = None,
-    ) -> None:
-        if self._gathered is None or timestamps is None:
-            super()._emit(values, timestamps, met)
-            return
-        self._gathered[0].extend(values)
-        self._gathered[1].extend(timestamps)
-        self._sides.emit(self.output)
-
-    def _emit_gathered(self) -> None:
-        if self._gathered is not None and self._gathered[0]:
-            values, timestamps = self._gathered
-            self._gathered = ([], [])
-            self.output.emit(Batch(values, timestamps))
+        self._ctx.reach(self._reached)
+        self._emit_results(results, has_times=has_times)
 
     def _failed_at(
         self, domain: TimeDomain, at: Timestamp, key: Hashable, cause: BaseException

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import copy
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from inspect import isasyncgenfunction, iscoroutinefunction
-from itertools import repeat
-from typing import Any, ClassVar, Generic, TypeVar
+from itertools import islice, repeat
+from operator import length_hint
+from typing import Any, ClassVar, Final, Generic, TypeVar
 
 from aflow.errors import FlowDefinitionError, InternalError, OperatorError, described, shown
 from aflow.model.batch import Batch
@@ -15,12 +16,15 @@ from aflow.model.time import MIN_TIMESTAMP, Timestamp
 from aflow.operators.base import RAISED, Operator, OperatorContext
 from aflow.operators.context import ProcessContext
 from aflow.operators.handler_results import TAKEN, iterable
-from aflow.operators.record_watermarks import EventTimers, RecordWatermarks
+from aflow.operators.record_watermarks import EventTimers, ResultColumns, stretch_end
 from aflow.operators.side_outputs import SideOutputs
 
 T = TypeVar("T")
 U = TypeVar("U")
 F = TypeVar("F", bound="LifeCycle")
+
+#: Keys of records that are announced again after a firing, at least.
+_TOUCHED: Final = 8
 
 
 class LifeCycle(ABC):  # noqa: B024 - abstract in what its two children add
@@ -124,20 +128,23 @@ class ProcessFunctionOperator(Operator, Generic[F]):
         left = iter(batch.values)
         moments = repeat(None) if batch.timestamps is None else batch.timestamps
         records = zip(left, moments, strict=False)
-        if batch.watermarks is None:
-            self._handle_some(batch, handle, ctx, left, records)
-            return
-        watermarks = RecordWatermarks(
-            self,
-            batch,
-            records,
-            self._reached,
-            timers=self.event_timers(),
-            carries=self.context.carries_watermarks,
-        )
-        while not watermarks.is_over:
-            self._handle_some(batch, handle, ctx, left, records, watermarks)
-            watermarks.advance()
+        results = self._begin_results(batch, left)
+        try:
+            if batch.watermarks is None:
+                self._handle_some(batch, handle, ctx, left, records, results)
+            else:
+                self._in_stretches(
+                    batch.watermarks,
+                    ctx,
+                    left,
+                    results,
+                    lambda count: self._handle_some(
+                        batch, handle, ctx, left, islice(records, count), results
+                    ),
+                )
+        finally:
+            ctx.reach(self._reached)
+            self._emit_results(results, has_times=batch.timestamps is not None)
 
     def _handle_some(
         self,
@@ -146,48 +153,96 @@ class ProcessFunctionOperator(Operator, Generic[F]):
         ctx: ProcessContext,
         left: Iterator[Any],
         records: Iterator[tuple[Any, Any]],
-        watermarks: RecordWatermarks[tuple[Any, Any]] | None = None,
+        columns: ResultColumns,
     ) -> None:
-        """Call ``handle`` for all ``records`` of ``batch``, or for those of the next stretch of ``watermarks``.
+        """Call ``handle`` for ``records`` of ``batch``, and append its results to ``columns``.
 
-        ``left`` iterates over the values of ``records``.
+        ``left`` iterates over the values of the batch.
         """
         # Hot path: the timestamp of one context object is set, and results are appended to the output columns.
-        values: list[Any] = []
-        timestamps: list[Any] = []
-        met: list[Timestamp] = []
-        if watermarks is not None:
-            records = watermarks.stretch(ctx, values, met)
-        self._sides.begin(left, has_watermarks=watermarks is not None)
-        try:
-            while True:
-                try:
-                    for value, at in records:
-                        ctx.timestamp = at
-                        results = handle(value, ctx)
-                        if results is not None:
-                            values.extend(results if type(results) in TAKEN else iterable(results))
-                            timestamps.extend([at] * (len(values) - len(timestamps)))
-                    break
-                except RAISED as exc:
-                    self._settle_handler(exc, batch, left, values, timestamps)
-        finally:
-            self._emit(
-                values,
-                None if batch.timestamps is None else timestamps,
-                None if watermarks is None else watermarks.filled(values, met),
-            )
+        values, timestamps = columns.values, columns.timestamps
+        while True:
+            try:
+                for value, at in records:
+                    ctx.timestamp = at
+                    results = handle(value, ctx)
+                    if results is not None:
+                        values.extend(results if type(results) in TAKEN else iterable(results))
+                        timestamps.extend([at] * (len(values) - len(timestamps)))
+                        if columns.watermarks is not None:
+                            self._carry(columns, batch, left)
+                return
+            except RAISED as exc:
+                self._settle_handler(exc, batch, left, columns)
 
-    # As a ``WatermarkReader``.
+    def _begin_results(self, batch: Batch[Any], left: Iterator[Any]) -> ResultColumns:
+        """Accept results of the records of ``batch``, over whose values ``left`` iterates."""
+        carries = batch.watermarks is not None and self.context.carries_watermarks
+        self._sides.begin(left, has_watermarks=carries)
+        return ResultColumns(carry_watermarks=carries)
+
+    def _carry(self, columns: ResultColumns, batch: Batch[Any], left: Iterator[Any]) -> None:
+        """Let the new results of the last record of ``left`` carry the watermark that it has met."""
+        carried, met = columns.watermarks, batch.watermarks
+        if carried is not None and met is not None:
+            at = max(met[-1 - length_hint(left)], self._reached)
+            carried.extend([at] * (len(columns.values) - len(carried)))
+
+    def _in_stretches(
+        self,
+        met: Sequence[Timestamp],
+        ctx: ProcessContext,
+        left: Iterator[Any],
+        results: ResultColumns,
+        handle_next: Callable[[int], None],
+        keys: Sequence[Hashable] = (),
+    ) -> None:
+        """Handle records that meet the watermarks ``met``, and fire the timers that are due between them.
+
+        ``handle_next(count)`` handles the next records, of which ``left`` iterates over the values. It stops after one
+        that registers a timer which may be due before the others. ``keys`` are those of the records, if they have any.
+        """
+        start, handled, has_fired = 0, 0, False
+        timers = self.event_timers()
+        ctx.reach_each(self._reached, met, left)
+        while start < len(met):
+            stop = stretch_end(met, start, self._reached, timers)
+            if stop == start:
+                ctx.reach(self._reached)
+                self.advance_between_records(self._reached, met[start], results)
+                self._sides.begin(left, has_watermarks=results.watermarks is not None)
+                ctx.reach_each(self._reached, met, left)
+                has_fired = True
+                continue
+            if has_fired and keys:
+                # Timers of other keys have fired. Not all keys are needed if the stretch turns out to be shorter.
+                stop = min(stop, start + 2 * handled + _TOUCHED)
+                self._touch_again(keys[start:stop])
+            ctx.stretch_to(met[stop - 1])
+            handle_next(stop - start)
+            handled = len(met) - length_hint(left) - start
+            start += handled
+            self._reached = max(self._reached, met[start - 1])
+        self.meet(self._reached)
+
+    def _touch_again(self, keys: Sequence[Hashable]) -> None:
+        """Announce ``keys`` to the backend of a step with state, which may have lost them."""
 
     def event_timers(self) -> EventTimers | None:
         """Return the event timers of the step; None if it has none."""
         return None
 
     def meet(self, watermark: Timestamp) -> None:
+        """Set the watermark that the last record has met."""
         self._reached = watermark
 
-    def advance_between_records(self, before: Timestamp, watermark: Timestamp) -> None:
+    def advance_between_records(
+        self, before: Timestamp, watermark: Timestamp, results: ResultColumns
+    ) -> None:
+        """Fire the timers that are due at ``watermark``; the preceding records have met ``before``.
+
+        ``results`` are those of the preceding records that were not emitted yet.
+        """
         raise InternalError(f"step {self.name!r} has no event timers")
 
     def _settle_handler(
@@ -195,13 +250,13 @@ class ProcessFunctionOperator(Operator, Generic[F]):
         cause: BaseException,
         batch: Batch[Any],
         left: Iterator[object],
-        values: list[Any],
-        timestamps: list[Any],
+        columns: ResultColumns,
     ) -> None:
         """Remove the output of the handler that raised ``cause``, and apply ``on_error`` to its record.
 
         Raises ``OperatorError`` as ``settle`` does.
         """
+        values, timestamps = columns.values, columns.timestamps
         del values[len(timestamps) :]  # results of a generator that failed later
         self._sides.retract()
         index = self.index_of(batch, left)
@@ -212,6 +267,12 @@ class ProcessFunctionOperator(Operator, Generic[F]):
             except RAISED as exc:
                 raise self.failure_at(exc, batch, index) from exc
             timestamps.extend([at] * (len(values) - len(timestamps)))
+            self._carry(columns, batch, left)
+
+    def _emit_results(self, results: ResultColumns, *, has_times: bool = True) -> None:
+        """Emit ``results`` and side outputs, and begin with none."""
+        self._emit(results.values, results.timestamps if has_times else None, results.watermarks)
+        results.clear()
 
     def _emit(
         self,
@@ -236,7 +297,7 @@ class ProcessOperator(ProcessFunctionOperator[ProcessFunction[Any, Any]]):
 
     def meet(self, watermark: Timestamp) -> None:
         super().meet(watermark)
-        self._ctx.watermark = watermark
+        self._ctx.reach(watermark)
 
     def on_watermark(self, timestamp: Timestamp) -> None:
         self.meet(timestamp)

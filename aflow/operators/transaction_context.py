@@ -7,8 +7,8 @@ from contextlib import contextmanager
 from typing import TypeVar, cast
 
 from aflow.errors import InternalError
-from aflow.model.time import Instant, TimeDomain, Timestamp
-from aflow.operators.context import Context, ProcessContext, timer_moment, undeclared
+from aflow.model.time import Instant, Timestamp
+from aflow.operators.context import Context, no_clock, timer_moment, undeclared
 from aflow.state.backend import KeyTimerQueue
 from aflow.state.specs import StateSpec
 from aflow.state.transactions import Transaction
@@ -32,9 +32,10 @@ class TransactionContext(Context[K]):
     _timer_changes: list[tuple[KeyTimerQueue, Timestamp, bool]]
 
     @contextmanager
-    def of(self, transaction: Transaction, ctx: ProcessContext) -> Generator[None]:
+    def of(self, transaction: Transaction, ctx: Context[K]) -> Generator[None]:
         """Be the context of one handler, with the times of ``ctx``: commit if the block returns, else drop."""
-        self.timestamp, self.watermark = ctx.timestamp, ctx.watermark
+        self.timestamp = ctx.timestamp
+        self.reach(ctx.watermark)
         self._transaction = transaction
         self._timer_changes = []
         try:
@@ -47,6 +48,8 @@ class TransactionContext(Context[K]):
         transaction.commit()
         for queue, at, is_set in self._timer_changes:
             (queue.register if is_set else queue.delete)(at, transaction.key, None)
+            if is_set and queue is self._event_timers:
+                ctx.expect(at)
 
     @property
     def key(self) -> K:
@@ -64,13 +67,23 @@ class TransactionContext(Context[K]):
         except KeyError:
             raise undeclared(spec, transaction.declared) from None
 
-    def _set(self, domain: TimeDomain, at: Instant) -> None:
-        self._current()
-        self._timer_changes.append((self._timers[domain], timer_moment(at), True))
+    def set_event_timer(self, at: Instant) -> None:
+        self._change(self._event_timers, at, registers=True)
 
-    def _delete(self, domain: TimeDomain, at: Instant) -> None:
+    def set_processing_timer(self, at: Instant) -> None:
+        if not self._clocked:
+            raise no_clock()
+        self._change(self._processing_timers, at, registers=True)
+
+    def delete_event_timer(self, at: Instant) -> None:
+        self._change(self._event_timers, at, registers=False)
+
+    def delete_processing_timer(self, at: Instant) -> None:
+        self._change(self._processing_timers, at, registers=False)
+
+    def _change(self, queue: KeyTimerQueue, at: Instant, *, registers: bool) -> None:
         self._current()
-        self._timer_changes.append((self._timers[domain], timer_moment(at), False))
+        self._timer_changes.append((queue, timer_moment(at), registers))
 
     def _current(self) -> Transaction:
         """Return the transaction. Raises ``OperatorError`` outside a handler."""

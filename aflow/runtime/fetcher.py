@@ -14,8 +14,9 @@ from dataclasses import dataclass, replace
 from typing import Any, Final, TypeAlias
 
 from aflow.connect import BadRecord, Chunk, Reader, Source, Split
-from aflow.errors import SourceError, described, message_of
+from aflow.errors import FlowDefinitionError, SourceError, described, message_of
 from aflow.machines.batch_size import BatchSize
+from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Instant, Timestamp, to_timestamp
 from aflow.runtime.cancellation import JobTaskGroup, end_if_asked, user_code
 from aflow.runtime.failures import closing_async
 from aflow.runtime.loop_budget import LoopBudget
@@ -102,6 +103,8 @@ class Fetcher:
         self._room.set()
         self._fetching: asyncio.Task[None] | None = None
         self._stopping = False
+        #: The last watermark of each split that has one and is being read.
+        self._watermarks: dict[str, Timestamp] = {}
         #: True once a reader is open, or none will be. A stop waits for it: only its reader tells a push source that
         #: its records are not taken any more.
         self._begun = False
@@ -148,9 +151,12 @@ class Fetcher:
         return self._splits.must_wait(self._subtask)
 
     def has_queued(self, split: str) -> bool:
-        """Return True if a chunk of ``split`` is queued; of any split for ``""``."""
+        """Return True if records of ``split`` are queued; of any split for ``""``."""
         return any(
-            isinstance(item, Read) and (not split or item.split == split) for item in self._fetched
+            isinstance(item, Read)
+            and (not split or item.split == split)
+            and bool(item.chunk.values)
+            for item in self._fetched
         )
 
     def _first_part(self, item: Read) -> Read:
@@ -171,7 +177,7 @@ class Fetcher:
             if (
                 records > self.size.limit
                 or following.split != item.split
-                or _cannot_join(item.chunk, more)
+                or _cannot_join(chunks[-1], more)
             ):
                 break
             self._fetched.popleft()
@@ -210,6 +216,7 @@ class Fetcher:
         else:
             if ended:
                 self._put(Ended(split.id))
+        self._watermarks.pop(split.id, None)
         slots.release()
 
     async def _read_named(self, split: Split, place: SplitPosition) -> bool:
@@ -244,7 +251,7 @@ class Fetcher:
         """Skip records that were processed before. Raises ``SourceError`` if the split has fewer of them now.
 
         Chunks need not be the same as in the first run. Records rejected among them were not emitted then, so they are
-        now.
+        now. The watermarks between them that were emitted then are in the checkpoint.
         """
         rejected: list[BadRecord] = []
         while (chunk := await reader.read(max(records, 1))) is not None:
@@ -281,10 +288,37 @@ class Fetcher:
                 f"split {split!r}: a chunk has {len(chunk.values)} values and {len(chunk.timestamps)} timestamps; "
                 f"it needs one for each value"
             )
+        if chunk.watermark is not None:
+            chunk = replace(chunk, watermark=self._checked(split, chunk.watermark))
         self.queued_records += _queue_weight(chunk)
         if self._is_full():
             self._room.clear()
         self._put(Read(split, chunk))
+
+    def _checked(self, split: str, watermark: Instant) -> Timestamp:
+        """Return a watermark of ``split`` in epoch ms. Raises ``SourceError`` if it breaks the contract of sources."""
+        if not self.source.emits_watermarks:
+            raise SourceError(
+                f"split {split!r}: a chunk has a watermark, and the source does not declare that it emits any; "
+                f"set emits_watermarks = True in the class of the source"
+            )
+        try:
+            timestamp = to_timestamp(watermark, what="the watermark of a chunk")
+        except FlowDefinitionError as exc:
+            raise SourceError(f"split {split!r}: {message_of(exc)}") from exc
+        if not MIN_TIMESTAMP <= timestamp < MAX_TIMESTAMP:
+            raise SourceError(
+                f"split {split!r}: watermark {timestamp} is not between {MIN_TIMESTAMP} and {MAX_TIMESTAMP - 1}; "
+                f"a reader ends its split by returning None"
+            )
+        before = self._watermarks.get(split, timestamp)
+        if timestamp < before:
+            raise SourceError(
+                f"split {split!r}: watermark {timestamp} follows watermark {before}; the watermarks of a split never "
+                f"go back, since {before} said that all later records have later timestamps"
+            )
+        self._watermarks[split] = timestamp
+        return timestamp
 
     def _let_read(self) -> None:
         if not self._is_full():
@@ -311,7 +345,8 @@ def _queue_weight(chunk: Chunk[Any]) -> int:
 def _divide(chunk: Chunk[Any], at: int) -> tuple[Chunk[Any], Chunk[Any]]:
     """Return the first ``at`` values, and the others with the rejected records.
 
-    So rejected records are emitted with the position of the chunk: a checkpoint between the parts has neither.
+    So rejected records and the watermark are emitted with the position of the chunk: a checkpoint between the parts has
+    none of them.
     """
     times = chunk.timestamps
     return Chunk(
@@ -322,25 +357,22 @@ def _divide(chunk: Chunk[Any], at: int) -> tuple[Chunk[Any], Chunk[Any]]:
 def _without(chunk: Chunk[Any], first: int) -> Chunk[Any]:
     """Return the chunk without its ``first`` values."""
     times = chunk.timestamps
-    return Chunk(
-        chunk.values[first:],
-        chunk.position,
-        None if times is None else times[first:],
-        chunk.rejected,
-    )
+    rest = None if times is None else times[first:]
+    return replace(chunk, values=chunk.values[first:], timestamps=rest)
 
 
-def _cannot_join(one: Chunk[Any], other: Chunk[Any]) -> bool:
-    """Return True if the chunks cannot be joined: one has no timestamps, or has rejected records, whose order
-    counts."""
-    if one.rejected or other.rejected:
+def _cannot_join(one: Chunk[Any], following: Chunk[Any]) -> bool:
+    """Return True if the chunks cannot be joined: one has no timestamps, or has rejected records, whose order counts,
+    or a watermark or idleness is between them."""
+    if one.rejected or following.rejected or one.watermark is not None or one.idle:
         return True
-    return (one.timestamps is None) != (other.timestamps is None)
+    return (one.timestamps is None) != (following.timestamps is None)
 
 
 def _joined(chunks: Sequence[Chunk[Any]]) -> Chunk[Any]:
     values = [value for chunk in chunks for value in chunk.values]
     last = chunks[-1]
-    if last.timestamps is None:
-        return Chunk(values, last.position)
-    return Chunk(values, last.position, [at for chunk in chunks for at in chunk.timestamps or ()])
+    times = None
+    if last.timestamps is not None:
+        times = [at for chunk in chunks for at in chunk.timestamps or ()]
+    return replace(last, values=values, timestamps=times)

@@ -210,7 +210,13 @@ class JobBuilder:
         """Return the input of a source, at the positions in the checkpoint; None in a task that reads channels."""
         if fetcher is None:
             return None
-        source = SourceInput(fetcher, chain.input_ports[0], chain.operators, self._options.clock)
+        source = SourceInput(
+            fetcher,
+            chain.input_ports[0],
+            chain.operators,
+            self._options.clock,
+            chain.pieces.when_finished,
+        )
         if self._restoration is not None:
             subtask, progress = environment.id.subtask, self._restoration.progress(head.name)
             # Only one subtask has to store the names of ended splits.

@@ -36,6 +36,7 @@ from aflow.runtime.metrics import StepCounters
 from aflow.runtime.options import Options
 from aflow.runtime.outputs import OutputLink, StepOutput
 from aflow.runtime.pieces import ChainPieces, OperatorPieces, Room
+from aflow.runtime.source_watermarks import check_source_watermarks
 from aflow.runtime.task_environment import TaskEnvironment
 from aflow.runtime.timer_service import LoopTimer
 from aflow.runtime.watermark_links import DividingLink, FiringOutput
@@ -137,6 +138,7 @@ class ChainBuilder:
             for node in plan.nodes
             if node.kind is not Kind.SOURCE
         }
+        check_source_watermarks(plan.nodes, operators)
         edges = list(self._exchanges.edges(plan, subtask))
         chain_pieces, pieces = self._all_pieces(plan, environment)
         outputs, links = _connect(plan.nodes, operators, counters, pieces, edges)

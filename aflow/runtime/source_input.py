@@ -8,14 +8,14 @@ they are not read again.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from functools import partial
 from typing import Any
 
 from aflow.connect import BadRecord, Chunk, Position
 from aflow.errors import SourceError
 from aflow.model.batch import Batch
-from aflow.model.time import MAX_TIMESTAMP
+from aflow.model.time import MAX_TIMESTAMP, to_timestamp
 from aflow.operators.base import Operator, Output
 from aflow.runtime.clock import RuntimeClock
 from aflow.runtime.fetcher import Awaiting, Begun, Ended, Failed, Fetcher, Read
@@ -26,8 +26,15 @@ class SourceInput:
     """The input of a task that reads a source."""
 
     def __init__(
-        self, fetcher: Fetcher, head: Output, operators: Sequence[Operator], clock: RuntimeClock
+        self,
+        fetcher: Fetcher,
+        head: Output,
+        operators: Sequence[Operator],
+        clock: RuntimeClock,
+        when_finished: Callable[[Callable[[], None]], None],
     ) -> None:
+        """``when_finished`` calls a function once no operator of the chain has unfinished work."""
+        self._when_finished = when_finished
         self._fetcher = fetcher
         self._steady = clock.steady
         self._head = head
@@ -37,8 +44,6 @@ class SourceInput:
         self.positions: dict[str, Position | None] = {}
         #: Records of the next chunk that the operators got, for splits that have some.
         self._partly_read: dict[str, int] = {}
-        #: The split that ends, and the operators that were not told of it yet.
-        self._ending: tuple[str, deque[Operator]] | None = None
         #: Splits that were read to their end.
         self._ended: set[str] = set()
         #: Restored splits that were partly read; the operators know them already.
@@ -113,9 +118,6 @@ class SourceInput:
 
     def step(self) -> bool:
         """Emit the next chunk to the operators. Return False if there is none (yet)."""
-        if self._ending is not None:
-            self._continue_end(*self._ending)
-            return True
         match self._fetcher.take():
             case Read(split, chunk, whole):
                 self._push(split, chunk)
@@ -167,6 +169,22 @@ class SourceInput:
             start = self._steady()
             self._head.emit(Batch(values, times))
             self._fetcher.size.took(len(values), self._steady() - start)
+        if chunk.watermark is not None:
+            watermark = to_timestamp(chunk.watermark)
+            self._tell(
+                [partial(one.on_split_watermark, split, watermark) for one in self._operators]
+            )
+        if chunk.idle:
+            self._tell([partial(one.on_split_idle, split) for one in self._operators])
+
+    def _tell(self, calls: Iterable[Callable[[], None]]) -> None:
+        """Make each of the ``calls`` to operators when the operators have no unfinished work.
+
+        A call may emit a watermark at which a downstream operator fires in several pieces, and the operators downstream
+        of that one get the results first. Checkpoints wait for unfinished work and for these calls.
+        """
+        for call in calls:
+            self._when_finished(call)
 
     def _reject(self, records: Sequence[BadRecord]) -> None:
         tag = self._fetcher.source.dead_letters
@@ -178,20 +196,10 @@ class SourceInput:
         self._head.side(tag.name, Batch(list(records)))
 
     def _end(self, split: str) -> None:
-        self._ending = split, deque(self._operators)
-        self._continue_end(*self._ending)
+        self._tell([partial(one.on_split_end, split) for one in self._operators])
+        self._when_finished(partial(self._remove, split))
 
-    def _continue_end(self, split: str, operators: deque[Operator]) -> None:
-        """Tell the next operator of the end of ``split``.
-
-        One in each step: it may emit a watermark at which a downstream operator fires in several pieces, and the
-        operators downstream of that one must not hear of the end before they get the results.
-        """
-        if operators:
-            operators.popleft().on_split_end(split)
-        if operators:
-            return
-        self._ending = None
+    def _remove(self, split: str) -> None:
         self._open -= 1
         self.positions.pop(split, None)
         self._partly_read.pop(split, None)

@@ -1,4 +1,4 @@
-"""A source that follows a script of records, pauses, crashes and ends."""
+"""A source that follows a script of records, watermarks, pauses, crashes and ends."""
 
 from __future__ import annotations
 
@@ -6,10 +6,11 @@ import asyncio
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
-from typing import Generic, TypeAlias, TypeVar, cast
+from typing import Final, Generic, TypeAlias, TypeVar, cast
 
 from aflow.connect import Chunk, Position, Reader, Source, Split
 from aflow.errors import FlowDefinitionError, RestoreError, shown
+from aflow.model.elements import Idle, Watermark
 from aflow.model.time import positive_millis, to_timestamp
 from aflow.testing.records import At
 
@@ -39,11 +40,17 @@ class End:
     """End the split. A reader that is opened at the position before it continues after it, as the next run."""
 
 
-Line: TypeAlias = T | At[T] | Pause | Crash | End
+Line: TypeAlias = T | At[T] | Watermark | Idle | Pause | Crash | End
+
+#: The lines that are no records.
+_MARKS: Final = (Watermark, Idle, Pause, Crash, End)
 
 
 class ScriptedSource(Source[T_co], Generic[T_co]):
     """A source that follows a script of values, ``At(value, timestamp)``, ``Pause``, ``Crash`` and ``End``.
+
+    ``Watermark(timestamp)`` is a watermark of its split, for ``event_time(source_watermarks=True)``. After ``Idle()``
+    the split is idle until its next record or watermark.
 
     ``ScriptedSource[int](1, 2, Pause(timedelta(minutes=5)), 3)`` has one split; ``ScriptedSource.of_splits`` makes
     several, which are read concurrently. A split ends after its last line. The position is the number of lines read, so
@@ -55,6 +62,7 @@ class ScriptedSource(Source[T_co], Generic[T_co]):
 
     def __init__(self, *lines: Line[T_co]) -> None:
         self._scripts = {"script": _Script(lines)}
+        self.emits_watermarks = any(isinstance(line, Watermark) for line in lines)
 
     @staticmethod
     def of_splits(scripts: Mapping[str, Sequence[Line[T]]]) -> ScriptedSource[T]:
@@ -63,6 +71,9 @@ class ScriptedSource(Source[T_co], Generic[T_co]):
             raise FlowDefinitionError("ScriptedSource.of_splits needs at least one split")
         source = ScriptedSource[T]()
         source._scripts = {name: _Script(lines) for name, lines in scripts.items()}
+        source.emits_watermarks = any(
+            isinstance(line, Watermark) for lines in scripts.values() for line in lines
+        )
         return source
 
     async def splits(self) -> Sequence[Split]:
@@ -97,8 +108,8 @@ class _Script(Generic[T]):
         self.dated = not plain
 
 
-def _line(line: Line[T]) -> At[T] | Pause | Crash | End:
-    if isinstance(line, Pause | Crash | End):
+def _line(line: Line[T]) -> At[T] | Watermark | Idle | Pause | Crash | End:
+    if isinstance(line, _MARKS):
         return line
     # isinstance does not narrow the type argument of At; the type of the script does.
     return cast("At[T]", line) if isinstance(line, At) else At(line)
@@ -134,16 +145,29 @@ class _ScriptReader(Reader[T]):
             raise crash.error
 
     def _chunk(self, limit: int) -> Chunk[T]:
-        """Return the next records, up to ``limit`` or the next line that is no record."""
-        ahead = self._script.lines[self._next : self._next + limit]
-        records = _records(ahead)
+        """Return the next records, up to ``limit`` or the next line that is no record, and what follows of a watermark
+        and idleness."""
+        lines = self._script.lines
+        records = _records(lines[self._next : self._next + limit])
         self._next += len(records)
+        watermark = None
+        if self._next < len(lines) and isinstance(mark := lines[self._next], Watermark):
+            watermark = mark.timestamp
+            self._next += 1
+        idle = self._next < len(lines) and isinstance(lines[self._next], Idle)
+        self._next += idle
         times = [to_timestamp(one.timestamp) for one in records if one.timestamp is not None]
         values = [one.value for one in records]
-        return Chunk(values, self._next, times if self._script.dated else None)
+        return Chunk(
+            values,
+            self._next,
+            times if self._script.dated else None,
+            watermark=watermark,
+            idle=idle,
+        )
 
 
-def _records(lines: Sequence[At[T] | Pause | Crash | End]) -> list[At[T]]:
+def _records(lines: Sequence[At[T] | Watermark | Idle | Pause | Crash | End]) -> list[At[T]]:
     """Return the records at the start of ``lines``."""
     records: list[At[T]] = []
     for line in lines:

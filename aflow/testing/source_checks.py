@@ -13,7 +13,7 @@ from typing import Any, Final, Generic, TypeVar
 from aflow.connect import Chunk, Position, Reader, Source
 from aflow.errors import FlowDefinitionError, shown
 from aflow.model.codecs import PLAIN, CodecError
-from aflow.model.time import Timestamp
+from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Timestamp, to_timestamp
 from aflow.testing.leftovers import no_leftovers_of_block
 from aflow.testing.time_limit import PATIENCE, check_not_async, in_time
 
@@ -55,6 +55,7 @@ async def check_source(
     The check reads every split with several limits; continues a replayable source at its positions, as another process
     would, after they were encoded and decoded as in checkpoints, and again at the positions of continued readers; reads
     all its splits concurrently; and closes readers before, between and after reads and after a cancelled one.
+    Of a source with watermarks, it checks that they never go back and that no record with a timestamp is late.
     Afterwards no task that it created, no thread and no open file may be left.
     """
     check_not_async(make_source, "make_source")
@@ -76,6 +77,7 @@ class _Piece(Generic[T]):
 
     records: list[Record[T]]
     position: Position
+    watermark: Timestamp | None = None
 
 
 class _Progress:
@@ -119,6 +121,8 @@ class _SourceCheck(Generic[T]):
         #: The number of records of all splits; None if it is not known.
         self._most = most
         self._name = type(make()).__name__
+        #: True once a chunk with a watermark was read.
+        self._has_watermarks = False
 
     async def splits(self) -> None:
         source = self._make()
@@ -143,6 +147,10 @@ class _SourceCheck(Generic[T]):
                 for split in await self._ids(source)
             }
         whole = found[_LIMITS[-1]]
+        if self._make().emits_watermarks and any(whole.values()) and not self._has_watermarks:
+            raise self._broken(
+                "it declares emits_watermarks, and no chunk has a watermark; omit emits_watermarks"
+            )
         for limit in _LIMITS[:-1]:
             self._same(found[limit], whole, f"reading at most {limit} at a time")
         return whole
@@ -275,13 +283,15 @@ class _SourceCheck(Generic[T]):
         progress = _Progress(self._most, replayable=source.replayable)
         async with self._opened(source, split, position) as reader:
             empty = 0
+            watermark: Timestamp | None = None
             while (piece := await self._read(source, split, reader, limit)) is not None:
                 # The check must stay cancellable, also with a reader that never waits.
                 await asyncio.sleep(0)
                 if endless := progress.observe(piece):
                     raise self._broken(f"read({limit}) of split {split!r} {endless}")
+                watermark = self._advanced(split, watermark, piece)
                 pieces.append(piece)
-                empty = 0 if piece.records else empty + 1
+                empty = 0 if piece.records or piece.watermark is not None else empty + 1
                 if empty > _MOST_EMPTY:
                     raise self._broken(
                         f"split {split!r} returns chunks without records for ever; read() waits for a record, "
@@ -310,8 +320,48 @@ class _SourceCheck(Generic[T]):
             )
         if chunk.rejected and source.dead_letters is None:
             raise self._broken("a chunk has rejected records, and the source has no dead_letters")
+        if type(chunk.idle) is not bool:
+            raise self._broken(f"idle of a chunk is True or False, not {shown(chunk.idle)}")
         times = chunk.timestamps or repeat(None)
-        return _Piece(list(zip(chunk.values, times, strict=False)), self._stored(chunk))
+        records = list(zip(chunk.values, times, strict=False))
+        return _Piece(records, self._stored(chunk), self._watermark(source, chunk))
+
+    def _watermark(self, source: Source[T], chunk: Chunk[T]) -> Timestamp | None:
+        """Return the watermark of a chunk in epoch ms."""
+        if chunk.watermark is None:
+            return None
+        if not source.emits_watermarks:
+            raise self._broken(
+                "a chunk has a watermark, and the source does not declare emits_watermarks = True"
+            )
+        try:
+            watermark = to_timestamp(chunk.watermark, what="the watermark of a chunk")
+        except FlowDefinitionError as exc:
+            raise self._broken(str(exc)) from exc
+        if not MIN_TIMESTAMP <= watermark < MAX_TIMESTAMP:
+            raise self._broken(
+                f"watermark {watermark} is not within 64 bits, or is the end of time"
+            )
+        self._has_watermarks = True
+        return watermark
+
+    def _advanced(
+        self, split: str, watermark: Timestamp | None, piece: _Piece[T]
+    ) -> Timestamp | None:
+        """Return the watermark after ``piece``, of a split with ``watermark``, which its records must not be behind."""
+        if watermark is not None:
+            for value, time in piece.records:
+                if time is not None and time <= watermark:
+                    raise self._broken(
+                        f"record {shown(value)} of split {split!r} has timestamp {time} and follows watermark "
+                        f"{watermark}; all records after a watermark have later timestamps"
+                    )
+            if piece.watermark is not None and piece.watermark < watermark:
+                raise self._broken(
+                    f"watermark {piece.watermark} of split {split!r} follows watermark {watermark}; watermarks never "
+                    f"go back"
+                )
+        return watermark if piece.watermark is None else piece.watermark
 
     def _stored(self, chunk: Chunk[T]) -> Position:
         """Return the position as read back from a checkpoint."""

@@ -130,7 +130,9 @@ def by_key(rows: Iterable[Row]) -> dict[str, list[Row]]:
     batch=st.sampled_from([1, 2, 7, 1024]),
     parallelism=st.sampled_from([1, 2]),
     chaining=st.booleans(),
-    kind=st.sampled_from(["process", "process_async", "left", "right", "broadcast"]),
+    kind=st.sampled_from(
+        ["process", "transactions", "on disk", "process_async", "left", "right", "broadcast"]
+    ),
 )
 @settings(max_examples=200, deadline=None)
 def test_timers_fire_where_the_watermark_of_the_preceding_record_makes_them_due(
@@ -146,8 +148,10 @@ def test_timers_fire_where_the_watermark_of_the_preceding_record_makes_them_due(
 
     by_name = keyed(af.IterableSource(arrived), "records")
     match kind:
-        case "process":
+        case "process" | "on disk":
             by_name.process(Counted(), name="counted").to(sink)
+        case "transactions":
+            by_name.process(Counted(), name="counted", on_error=af.calls.Drop()).to(sink)
         case "process_async":
             by_name.process_async(CountedAsync(), name="counted", of=tuple[str, int, int]).to(sink)
         case "broadcast":
@@ -158,10 +162,9 @@ def test_timers_fire_where_the_watermark_of_the_preceding_record_makes_them_due(
             left, right = sides if kind == "left" else reversed(sides)
             left.connect(right).process(CountedLeft(), name="counted").to(sink)
 
-    asyncio.run(
-        flow.run(
-            parallelism=parallelism, options=af.Options(batch_records=batch, chaining=chaining)
-        )
-    )
+    # One key is resident: the others are loaded again after each firing.
+    state = af.backends.OnDisk(resident=1) if kind == "on disk" else af.backends.InMemory()
+    options = af.Options(batch_records=batch, chaining=chaining, state=state)
+    asyncio.run(flow.run(parallelism=parallelism, options=options))
 
     assert by_key(sink.values) == by_key(expected(arrived, delay))

@@ -11,13 +11,15 @@ import pytest
 from aflow.errors import OperatorError
 from aflow.machines.watermarks.generators import (
     BoundedOutOfOrderness,
+    FromSource,
     Periodic,
     Punctuated,
     WatermarkGenerator,
 )
 from aflow.model.elements import ACTIVE, IDLE, Active, Idle, Watermark
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
-from aflow.operators.event_time import PERIOD, EventTimeOperator, TimeStrategy
+from aflow.operators.event_time import EventTimeOperator
+from aflow.operators.time_strategy import PERIOD, TimeStrategy
 from aflow.state.snapshot import OperatorSnapshot, merge
 from aflow.testing import At, Mode, OperatorHarness
 
@@ -599,3 +601,69 @@ def on_split(split: str) -> OperatorHarness[int, int]:
     step.operator.on_split_start(split)
     step.operator.on_split(split)
     return step
+
+
+def given(mode: Mode = Mode.STRAIGHT) -> OperatorHarness[int, int]:
+    strategy = TimeStrategy(FromSource, from_source=True)
+    return OperatorHarness(lambda: EventTimeOperator(lambda n: n, strategy), mode=mode)
+
+
+def test_a_split_that_its_source_has_called_idle_is_idle_after_a_restore() -> None:
+    step = given()
+    for split in ("a", "b"):
+        step.operator.on_split_start(split)
+    step.operator.on_split_watermark("a", 5)
+    step.operator.on_split_watermark("b", 9)
+    step.operator.on_split_idle("a")
+    snapshot = step.operator.snapshot()
+    assert snapshot is not None
+
+    restored = given()
+    restored.operator.restore(snapshot)
+    for split in ("a", "b"):
+        restored.operator.on_split_start(split)
+    restored.operator.on_start()
+    restored.operator.on_split_watermark("b", 20)
+
+    assert step.output == [Watermark(5), Watermark(9)]
+    assert restored.output == [Watermark(9), Watermark(20)]
+
+
+def test_of_two_stored_parts_of_an_idle_split_the_one_of_its_reader_counts() -> None:
+    def part(*, idle: bool, watermark: int) -> OperatorSnapshot:
+        step = given()
+        step.operator.on_split_start("a")
+        step.operator.on_split_watermark("a", watermark)
+        if idle:
+            step.operator.on_split_idle("a")
+        taken = step.operator.snapshot()
+        assert taken is not None
+        return taken
+
+    def idle_after(*parts: OperatorSnapshot) -> bool:
+        step = given()
+        step.operator.restore(merge(parts))
+        step.operator.on_split_start("a")
+        step.operator.on_start()
+        return IDLE in step.output
+
+    # A subtask that reads no split stores the restored watermarks, without idleness.
+    copier = given()
+    copier.operator.restore(part(idle=True, watermark=5))
+    copy = copier.operator.snapshot()
+    assert copy is not None
+    assert not idle_after(copy)
+    assert not idle_after(copy, part(idle=False, watermark=5))
+    assert idle_after(part(idle=True, watermark=5), copy)
+    assert idle_after(copy, part(idle=True, watermark=7))
+    assert not idle_after(part(idle=True, watermark=5), part(idle=False, watermark=7))
+
+
+def test_an_idle_split_whose_next_records_have_arrived_stays_active() -> None:
+    step = given()
+    step.operator.on_split_start("a")
+    step.operator.context = replace(step.operator.context, has_queued=lambda split: split == "a")
+
+    step.operator.on_split_idle("a")
+
+    assert step.output == []

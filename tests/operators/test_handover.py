@@ -9,8 +9,9 @@ from aflow.machines.watermarks.generators import BoundedOutOfOrderness, Punctuat
 from aflow.model.codecs import PLAIN
 from aflow.model.elements import IDLE, Active, Idle, Watermark
 from aflow.model.tags import Tag
-from aflow.operators.event_time import EventTimeOperator, TimeStrategy
+from aflow.operators.event_time import EventTimeOperator
 from aflow.operators.handover import BEGINS, SKIPPED, begins_at
+from aflow.operators.time_strategy import TimeStrategy
 from aflow.state.snapshot import OperatorSnapshot, merge
 from aflow.testing import At, Mode, OperatorHarness
 

@@ -11,8 +11,8 @@ from aflow.errors import RestoreError
 from aflow.model.codecs import PLAIN
 from aflow.model.elements import ACTIVE, IDLE, Watermark
 from aflow.model.time import MAX_TIMESTAMP
-from aflow.operators.event_time import PERIOD
 from aflow.operators.ingestion_time import IngestionTimeOperator
+from aflow.operators.time_strategy import PERIOD
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.testing import At, Mode, OperatorHarness
 

@@ -127,3 +127,21 @@ def test_the_job_fails_after_the_results_of_the_records_before_the_failed_one() 
         Watermark(52),
         "a2 at 52",
     ]
+
+
+class Reads(af.KeyedProcess[str, int, int]):
+    """Emit the watermark that the record meets, unless its value is 0."""
+
+    def process(self, value: int, ctx: af.Context[str]) -> Iterable[int]:
+        return [ctx.watermark] if value else []
+
+
+def test_the_watermark_is_that_of_the_record_at_any_time_and_not_below_the_one_before() -> None:
+    harness = OperatorHarness[int, int](lambda: KeyedProcessOperator(Reads()), key=lambda _: "a")
+    harness.watermark(15)
+
+    harness.operator.process(Batch([1, 0, 1, 1], [100] * 4, ["a"] * 4, [10, 12, 15, 30]))
+    harness.operator.process(Batch([1], [100], ["a"]))
+
+    values = [getattr(one, "value", one) for one in harness.output]
+    assert values == [Watermark(15), 15, 15, 30, 30]

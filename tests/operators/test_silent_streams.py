@@ -7,7 +7,8 @@ from datetime import timedelta
 
 from aflow.machines.watermarks.generators import BoundedOutOfOrderness
 from aflow.model.elements import ACTIVE, IDLE, Active, Idle, Watermark
-from aflow.operators.event_time import PERIOD, EventTimeOperator, TimeStrategy
+from aflow.operators.event_time import EventTimeOperator
+from aflow.operators.time_strategy import PERIOD, TimeStrategy
 from aflow.testing import At, OperatorHarness
 
 

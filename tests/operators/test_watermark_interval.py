@@ -9,8 +9,9 @@ import pytest
 import aflow as af
 from aflow.errors import FlowDefinitionError, OperatorError
 from aflow.model.elements import Watermark
-from aflow.operators.event_time import PERIOD, EventTimeOperator, TimeStrategy
+from aflow.operators.event_time import EventTimeOperator
 from aflow.operators.ingestion_time import IngestionTimeOperator
+from aflow.operators.time_strategy import PERIOD, TimeStrategy
 from aflow.testing import At, FlowDriver, OperatorHarness, run_flow
 from aflow.testing.virtual_time import run
 

@@ -396,3 +396,62 @@ def test_tasks_and_connections_of_a_test_server_on_the_same_loop_are_not_leaks_o
             await check_source(lambda: Fetched(port), expected=[b"line\n"])
 
     asyncio.run(main())
+
+
+@dataclass
+class MarkedLetters(Letters):
+    """Emit watermarks: the number of records read, of records with their numbers as timestamps."""
+
+    emits_watermarks: bool = True
+
+
+def _marked(
+    watermark: Callable[[int], Any], idle: Any = False
+) -> Callable[[Chunk[str], int], Chunk[str]]:
+    def marked(chunk: Chunk[str], limit: int) -> Chunk[str]:
+        end = chunk.position
+        assert isinstance(end, int)
+        times = list(range(end - len(chunk.values), end))
+        return replace(chunk, timestamps=times, watermark=watermark(end), idle=idle)
+
+    return marked
+
+
+@virtual_time
+async def test_watermarks_before_all_later_records_are_right() -> None:
+    await check_source(lambda: MarkedLetters(Fault(read=_marked(lambda end: end - 1))))
+
+
+MARKS: dict[str, tuple[Callable[[Chunk[str], int], Chunk[str]], bool, str]] = {
+    "late record": (
+        _marked(lambda end: end),
+        True,
+        "record 'b' of split 'one' has timestamp 1 and follows watermark 1; all records after",
+    ),
+    "backwards": (
+        _marked(lambda end: -end),
+        True,
+        "watermark -2 of split 'one' follows watermark -1; watermarks never go back",
+    ),
+    "undeclared": (_marked(lambda end: end - 1), False, "does not declare emits_watermarks"),
+    "none": (
+        lambda chunk, _: chunk,
+        True,
+        "declares emits_watermarks, and no chunk has a watermark",
+    ),
+    "a float": (_marked(lambda end: end - 0.5), True, "must be an aware datetime or an int"),
+    "the end of time": (_marked(lambda end: 2**63 - 1), True, "is the end of time"),
+    "an unclear idle": (_marked(lambda end: end - 1, idle=1), True, "idle of a chunk is True or"),
+}
+
+
+@pytest.mark.parametrize(("read", "declared", "message"), MARKS.values(), ids=MARKS)
+@virtual_time
+async def test_it_names_a_breach_of_watermarks(
+    read: Callable[[Chunk[str], int], Chunk[str]], declared: bool, message: str
+) -> None:
+    def make() -> Source[str]:
+        return MarkedLetters(Fault(read=read), emits_watermarks=declared)
+
+    with pytest.raises(AssertionError, match=message):
+        await check_source(make)

@@ -10,7 +10,7 @@ import pytest
 
 import aflow as af
 from aflow.connect import Chunk, Position, Reader, Split
-from aflow.testing import At, Crash, End, Pause, ScriptedSource, check_source
+from aflow.testing import At, Crash, End, Idle, Pause, ScriptedSource, Watermark, check_source
 from aflow.testing.virtual_time import virtual_time
 
 
@@ -131,3 +131,33 @@ def test_its_type_is_that_of_the_records() -> None:
     assert_type(ScriptedSource(1, 2, End()), ScriptedSource[int])
     assert_type(ScriptedSource[int](At(1, 2), Pause(timedelta(1))), ScriptedSource[int])
     assert_type(ScriptedSource.of_splits({"a": ["b"]}), ScriptedSource[str])
+
+
+@virtual_time
+async def test_a_watermark_and_idleness_belong_to_the_records_before_them() -> None:
+    source = ScriptedSource[str]("a", "b", Watermark(5), Idle(), Watermark(7), "c", Idle())
+    reader = await opened(source)
+
+    chunks = [await reader.read(2) for _ in range(4)]
+
+    assert source.emits_watermarks
+    assert not ScriptedSource[str]("a", Idle()).emits_watermarks
+    assert chunks == [
+        Chunk(["a", "b"], 4, watermark=5, idle=True),
+        Chunk([], 5, watermark=7),
+        Chunk(["c"], 7, idle=True),
+        None,
+    ]
+
+
+@virtual_time
+async def test_it_keeps_the_contract_of_sources_with_watermarks() -> None:
+    await check_source(
+        lambda: ScriptedSource.of_splits(
+            {
+                "one": [At("a", 1), Watermark(1), At("b", 5), Idle(), At("c", 3), Watermark(4)],
+                "two": [Idle(), Watermark(9), At("d", 10)],
+            }
+        ),
+        expected=["a", "b", "c", "d"],
+    )

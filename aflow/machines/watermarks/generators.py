@@ -124,6 +124,18 @@ class Periodic:
         return None if self._newest is None else self._watermark_at(self._newest)
 
 
+class FromSource:
+    """Generates no watermarks: the source emits them."""
+
+    __slots__ = ()
+
+    def on_event(self, value: object, timestamp: Timestamp) -> None:
+        """Do nothing. Returns None."""
+
+    def on_periodic(self) -> None:
+        return None
+
+
 class Idleness:
     """Detects a split that has had no record for longer than ``timeout`` ms.
 
