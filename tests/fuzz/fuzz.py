@@ -14,7 +14,9 @@ import time
 from typing import Final, Protocol
 
 import hypothesis
+import pytest
 from hypothesis import HealthCheck, Phase, given, settings
+from hypothesis.internal.conjecture.providers import HypothesisProvider
 from hypothesis.strategies import SearchStrategy
 
 #: Rounds of the suite: the same cases in each run, on a busy machine too.
@@ -82,7 +84,13 @@ def _check_round(cases: SearchStrategy[Checked], seed: int, end: float) -> None:
 
     failures: list[BaseException] = []
     try:
-        check()
+        with pytest.MonkeyPatch.context() as patch:
+            # Hypothesis also draws constants that it finds in the modules that were imported, so that a seed would
+            # have other cases in each process of the suite.
+            patch.setattr(
+                HypothesisProvider, "_maybe_draw_constant", lambda *_, **__: None, raising=False
+            )
+            check()
     except BaseException as exc:
         exc.add_note(
             f"Repeat it with `make fuzz MINUTES=1 SEED={seed}`, or call check() of the case above."

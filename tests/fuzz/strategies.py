@@ -157,7 +157,6 @@ keyed_steps: SearchStrategy[KeyedStep] = st.one_of(
 
 disks = st.one_of(
     st.none(),
-    st.none(),
     st.builds(Disk, st.sampled_from(af.backends.DiskEngine), st.sampled_from([1, 4])),
 )
 
