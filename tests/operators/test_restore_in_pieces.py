@@ -14,10 +14,12 @@ from hypothesis import strategies as st
 import aflow as af
 from aflow.model.batch import Batch
 from aflow.model.key_groups import key_group
-from aflow.model.time import TimeDomain
 from aflow.operators.base import TwoInputOperator
+from aflow.operators.key_timers import KeyTimers
 from aflow.operators.keyed_function import KeyedProcessOperator
+from aflow.operators.keyed_state import keyed_backend
 from aflow.state import stored_entries
+from aflow.state.backend import KeyTimerQueue
 from aflow.state.parts import decoded, encoded
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.testing import OperatorHarness
@@ -145,22 +147,25 @@ class Postponed(af.KeyedProcess[str, int, int]):
 
 
 def test_a_key_is_one_object_in_the_state_and_the_timers_of_a_step() -> None:
-    def step() -> OperatorHarness[int, int]:
-        return OperatorHarness(lambda: KeyedProcessOperator(Postponed()), key=lambda n: f"key {n}")
-
-    filled = step()
+    filled = OperatorHarness[int, int](
+        lambda: KeyedProcessOperator(Postponed()), key=lambda n: f"key {n}"
+    )
     filled.push_batch(range(600))
     snapshot = filled.snapshot()
     assert snapshot is not None
 
-    restored = step()
-    restored.restore(snapshot)
+    context = filled.operator.context
+    backend = keyed_backend(context, None)
+    backend.cell(Postponed.last)
+    timers = KeyTimers[KeyTimerQueue](context.alarm, backend.timers)
+    for _ in backend.restore_beside(
+        snapshot.keyed, partial(timers.restore_group, step=context.name)
+    ):
+        pass
 
-    operator = restored.operator
-    assert isinstance(operator, KeyedProcessOperator)
-    stored = {key: key for key in operator._backend.keys("last")}
+    stored = {key: key for key in backend.keys("last")}
     assert len(stored) == 600
-    for domain in TimeDomain:
-        found = operator._timers.queues[domain].keys()
+    for queue in timers.queues.values():
+        found = queue.keys()
         assert len(found) == 600
         assert all(stored[key] is key for key in found)
