@@ -14,7 +14,7 @@ from aflow.model.time import TimeDomain, Timestamp
 from aflow.operators.base import Alarm
 from aflow.state.backend import KeyTimerQueue
 from aflow.state.key_kinds import KeyKinds
-from aflow.state.keyed_entries import Keyed, KeyGroupCodec, KeyRow, LazyRows, Members
+from aflow.state.keyed_entries import GroupReader, Keyed, KeyGroupCodec, KeyRow, LazyRows, Members
 
 #: Names of the timers in a snapshot, where they are sets.
 TIMER_NAMES: Final = {
@@ -100,14 +100,19 @@ class DomainTimers(Generic[Q]):
 
         Raises ``RestoreError`` for bytes without one.
         """
-        for keys, stored in key_codec.read_in_pieces(keyed, TIMER_NAMES[domain]):
+        for group in key_codec.own_groups(keyed):
+            yield from self.stored_in(domain, group, key_codec.operator)
+
+    def stored_in(
+        self, domain: TimeDomain, group: GroupReader, step: str
+    ) -> Iterator[Iterable[tuple[Hashable, object]]]:
+        """Yield keys and stored values of the timers of a key group, in pieces; raises as ``stored``."""
+        for keys, stored in group.read(TIMER_NAMES[domain]):
             self._kinds.see(keys)
             try:
                 yield zip(keys, decode_all(PLAIN, stored), strict=True)
             except CodecError as exc:
-                raise RestoreError(
-                    f"step {key_codec.operator!r} cannot read a stored timer: {exc}"
-                ) from exc
+                raise RestoreError(f"step {step!r} cannot read a stored timer: {exc}") from exc
 
     def on_restored(self) -> None:
         """Record changes from here on, and set the alarm."""
@@ -140,13 +145,21 @@ class KeyTimers(DomainTimers[KQ], Generic[KQ]):
 
     def restore_in_pieces(self, key_codec: KeyGroupCodec, keyed: Keyed) -> Iterator[None]:
         """Set the timers of this subtask's key groups. Raises ``RestoreError`` for bytes that are no timer."""
+        for group in key_codec.own_groups(keyed):
+            yield from self.restore_group(group, key_codec.operator)
+        self.on_restored()
+
+    def restore_group(self, group: GroupReader, step: str) -> Iterator[None]:
+        """Set the timers of a key group, in pieces. Raises ``RestoreError`` for bytes that are no timer.
+
+        After the last group ``on_restored`` must be called.
+        """
         for domain, queue in self.queues.items():
             register = queue.register
-            for some in self.stored(domain, key_codec, keyed):
+            for some in self.stored_in(domain, group, step):
                 for key, at in some:
                     register(cast("Timestamp", at), key, None)  # written by _row
                 yield
-        self.on_restored()
 
 
 def _row(timer: tuple[Timestamp, Hashable, None]) -> KeyRow:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
+from functools import partial
 from itertools import islice, repeat
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
@@ -302,8 +303,9 @@ class KeyedFunctionOperator(ProcessFunctionOperator[F]):
         """Continue with the smallest watermark of the former subtasks."""
         self.watermark, self._ahead = restored_watermarks(snapshot, self.watermark, self.context)
         self.meet(self.watermark)
-        yield from self._backend.restore_in_pieces(snapshot.keyed)
-        yield from self._timers.restore_in_pieces(self._backend.key_codec, snapshot.keyed)
+        restore_timers = partial(self._timers.restore_group, step=self.name)
+        yield from self._backend.restore_beside(snapshot.keyed, restore_timers)
+        self._timers.on_restored()
 
     def _fire(self, domain: TimeDomain, now: Timestamp) -> Iterator[int]:
         """Call ``on_timer`` for all due timers, and emit its results, in pieces."""

@@ -17,6 +17,7 @@ from aflow.graph.plan import Plan, TaskPlan
 from aflow.machines.batch_size import BatchSize
 from aflow.machines.calls.rate import SharedBuckets
 from aflow.machines.mail_order import Lane
+from aflow.model.batch import Batch
 from aflow.model.time import Timestamp
 from aflow.operators.base import Operator, OperatorContext, Output, TwoInputOperator
 from aflow.operators.calls.operator import AsyncOperator
@@ -325,6 +326,22 @@ def _link(
     if isinstance(operator, AsyncOperator):
         counters.calls = operator.counted
     process = operator.process_left if isinstance(operator, TwoInputOperator) else None
+    return _link_to(node, operator, counters, pieces, output, process)
+
+
+def _link_to(
+    node: Node,
+    operator: Operator,
+    counters: StepCounters,
+    pieces: OperatorPieces,
+    output: StepOutput,
+    process: Callable[[Batch[Any]], None] | None,
+    beside: OutputLink | None = None,
+) -> OutputLink:
+    """Return a link that passes batches to ``process`` of ``operator``, None for its only one.
+
+    ``beside`` is the link into its other input, if that exists already.
+    """
     if not (node.divides or node.fires_in_order or node.delay):
         return OutputLink(operator, counters, pieces, process)
     return DividingLink(
@@ -335,6 +352,7 @@ def _link(
         output=output,
         divides=node.divides,
         delay=node.delay,
+        beside=beside if isinstance(beside, DividingLink) else None,
     )
 
 
@@ -351,18 +369,15 @@ def _input_ports(
     operator = operators[head.id]
     if not isinstance(operator, TwoInputOperator):
         return [links[head.id]]
-    left, process = links[head.id], operator.process_right
-    if not isinstance(left, DividingLink):
-        return [left, OutputLink(operator, counters[head.id], pieces[head.id], process)]
-    right = DividingLink(
+    left = links[head.id]
+    right = _link_to(
+        head,
         operator,
         counters[head.id],
         pieces[head.id],
-        process,
-        output=outputs[head.id],
-        divides=head.divides,
-        delay=head.delay,
-        beside=left,
+        outputs[head.id],
+        operator.process_right,
+        left,
     )
     return [left, right]
 

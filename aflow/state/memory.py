@@ -2,7 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Iterator, MutableMapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Hashable,
+    Iterable,
+    Iterator,
+    MutableMapping,
+    Sequence,
+)
 from heapq import merge
 from itertools import islice
 from operator import itemgetter
@@ -115,6 +123,17 @@ class MemoryBackend:
         return CapturedRows(self.key_codec, self._captured(None)).encoded().keyed
 
     def restore_in_pieces(self, keyed: Keyed) -> Iterator[None]:
+        return self._load(keyed, _nothing)
+
+    def restore_beside(
+        self, keyed: Keyed, beside: Callable[[GroupReader], Iterator[None]]
+    ) -> Iterator[None]:
+        """As ``restore_in_pieces``; ``beside`` restores other data of each key group, and gets the same key objects."""
+        return self._load(keyed, beside)
+
+    def _load(
+        self, keyed: Keyed, beside: Callable[[GroupReader], Iterator[None]]
+    ) -> Iterator[None]:
         self._changed = set()
         for table in self._tables:
             table.clear()
@@ -128,6 +147,7 @@ class MemoryBackend:
         for group in self.key_codec.own_groups(keyed):
             for one in loaded:
                 yield from one.read(group)
+            yield from beside(group)
         for one in loaded:
             for changed in one.finish():
                 self._note(changed)
@@ -186,6 +206,10 @@ class MemoryBackend:
     def _note(self, changed: Iterable[Hashable]) -> None:
         if self._changed is not None:
             self._changed.update(changed)
+
+
+def _nothing(group: GroupReader) -> Iterator[None]:
+    return iter(())
 
 
 class _TableLoader:

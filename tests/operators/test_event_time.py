@@ -662,7 +662,7 @@ def test_of_two_stored_parts_of_an_idle_split_the_one_of_its_reader_counts() -> 
 def test_an_idle_split_whose_next_records_have_arrived_stays_active() -> None:
     step = given()
     step.operator.on_split_start("a")
-    step.operator.context = replace(step.operator.context, has_queued=lambda split: split == "a")
+    step.operator.context = replace(step.operator.context, has_queued={"a"}.__contains__)
 
     step.operator.on_split_idle("a")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
 from typing import Any
 from unittest.mock import patch
@@ -11,12 +11,18 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import aflow as af
 from aflow.model.batch import Batch
 from aflow.model.key_groups import key_group
 from aflow.operators.base import TwoInputOperator
+from aflow.operators.key_timers import KeyTimers
+from aflow.operators.keyed_function import KeyedProcessOperator
+from aflow.operators.keyed_state import keyed_backend
 from aflow.state import stored_entries
+from aflow.state.backend import KeyTimerQueue
 from aflow.state.parts import decoded, encoded
 from aflow.state.snapshot import OperatorSnapshot
+from aflow.testing import OperatorHarness
 from tests.operators.driver import Driver
 from tests.operators.test_captures import OPERATORS, Advance, Records, Step, stories
 
@@ -124,3 +130,42 @@ def test_the_changes_after_a_restore_in_pieces_are_those_of_the_keys_that_change
 
     assert captured is not None
     assert sum(map(len, (captured.encoded().replaced or {}).values())) == 1
+
+
+class Postponed(af.KeyedProcess[str, int, int]):
+    """Keep a value and a timer for each key."""
+
+    last = af.ValueState("last", of=int)
+
+    def process(self, value: int, ctx: af.Context[str]) -> None:
+        ctx.state(self.last).set(value)
+        ctx.set_event_timer(value + 1_000)
+        ctx.set_processing_timer(value + 2_000)
+
+    def on_timer(self, at: int, ctx: af.Context[str]) -> Iterable[int]:
+        return [at]
+
+
+def test_a_key_is_one_object_in_the_state_and_the_timers_of_a_step() -> None:
+    filled = OperatorHarness[int, int](
+        lambda: KeyedProcessOperator(Postponed()), key=lambda n: f"key {n}"
+    )
+    filled.push_batch(range(600))
+    snapshot = filled.snapshot()
+    assert snapshot is not None
+
+    context = filled.operator.context
+    backend = keyed_backend(context, None)
+    backend.cell(Postponed.last)
+    timers = KeyTimers[KeyTimerQueue](context.alarm, backend.timers)
+    for _ in backend.restore_beside(
+        snapshot.keyed, partial(timers.restore_group, step=context.name)
+    ):
+        pass
+
+    stored = {key: key for key in backend.keys("last")}
+    assert len(stored) == 600
+    for queue in timers.queues.values():
+        found = queue.keys()
+        assert len(found) == 600
+        assert all(stored[key] is key for key in found)

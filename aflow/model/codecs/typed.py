@@ -10,6 +10,7 @@ import msgspec
 from msgspec import inspect
 
 from aflow.errors import FlowDefinitionError, shown
+from aflow.model.codecs.attribute_names import teach_attribute_names
 from aflow.model.codecs.base import Codec, CodecError
 from aflow.model.codecs.schema import Schema
 from aflow.model.codecs.schema_of import SCALARS, schema_of
@@ -41,6 +42,9 @@ def codec_for(of: type[T]) -> Codec[T]:
     for where, part in _parts(described, _named(of)):
         if reason := _reason_to_refuse(part):
             raise FlowDefinitionError(f"of={_named(of)} cannot be stored: {where} {reason}")
+        if isinstance(part, inspect.DataclassType):
+            kind: type[object] = get_origin(part.cls) or part.cls
+            teach_attribute_names(kind, [field.name for field in part.fields])
     return _Typed(of, decoder, described)
 
 

@@ -27,7 +27,14 @@ from aflow.state.disk.snapshot_loader import MANY, GroupLoader
 from aflow.state.disk.stored_rows import AllBuckets, SomeBuckets, stored_rows
 from aflow.state.disk.timers import DiskTimerQueue
 from aflow.state.key_kinds import KeyKinds
-from aflow.state.keyed_entries import CombinedRows, Keyed, KeyedRows, KeyGroupCodec, KeyRow
+from aflow.state.keyed_entries import (
+    CombinedRows,
+    GroupReader,
+    Keyed,
+    KeyedRows,
+    KeyGroupCodec,
+    KeyRow,
+)
 from aflow.state.memory import MemoryBackend
 from aflow.state.specs import ValueState
 from aflow.state.tables import Table, fits
@@ -68,6 +75,13 @@ class DiskBackend(MemoryBackend):
         changed, self._changed = self._changed, set()
         self._kinds.see(changed or ())
         return self._captured(changed if changes and not self._kinds.mixed else None)
+
+    def restore_beside(
+        self, keyed: Keyed, beside: Callable[[GroupReader], Iterator[None]]
+    ) -> Iterator[None]:
+        yield from self.restore_in_pieces(keyed)
+        for group in self.key_codec.own_groups(keyed):
+            yield from beside(group)
 
     def restore_in_pieces(self, keyed: Keyed) -> Iterator[None]:
         yield from super().restore_in_pieces({})
