@@ -15,13 +15,14 @@ import time
 from dataclasses import asdict, dataclass
 from importlib import import_module
 from statistics import median
-from typing import Protocol, cast
 
 from bench.harness import Budget, Measurement
 from bench.state_disk import Digest
 
-#: Modules with a case each, by name.
+#: Modules with a case each, by name. ``in_aflow`` and ``by_hand`` return the ``Digest`` of the same results.
 CASES = {"timers": "bench.state_timers", "join": "bench.state_join"}
+#: Cases whose flow is another program than the measured one: as ``bench timers``, and without budget.
+WITH_FLOW = {"timers"}
 #: The cost per record is compared with that of this part of the records.
 PART = 100
 
@@ -29,13 +30,6 @@ RATIO = 0.5
 #: Most memory of a process: 1 GiB.
 RSS_MB = 1024
 GROWTH = 2.0
-
-
-class Case(Protocol):
-    """A module with the same work in two programs."""
-
-    def in_aflow(self, records: int) -> Digest: ...
-    def by_hand(self, records: int) -> Digest: ...
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,18 +50,27 @@ def measure(records: int, rounds: int) -> Measurement:
     growths: list[float] = []
     memory: list[float] = []
     for name in CASES:
-        hand, ours, small = [], [], []
+        hand: list[Trial] = []
+        ours: list[Trial] = []
+        small: list[Trial] = []
+        flows: list[Trial] = []
         for _ in range(rounds):
             hand.append(run(name, "by_hand", records))
             ours.append(run(name, "in_aflow", records))
             small.append(run(name, "in_aflow", records // PART))
-            _check(name, ours[-1], hand[-1])
+            if name in WITH_FLOW:
+                flows.append(run(name, "in_flow", records))
+            for one in (*ours, *flows):
+                _check(name, one, hand[-1])
         cost, cost_by_hand = (median(one.cpu_s for one in some) / records for some in (ours, hand))
         small_cost = median(one.cpu_s for one in small) / (records // PART)
         wall, wall_by_hand = (median(one.wall_s for one in some) for some in (ours, hand))
         ratios.append(cost_by_hand / cost)
         growths.append(cost / small_cost)
-        memory.append(max(one.rss_mb for one in ours))
+        memory.append(max(one.rss_mb for one in (*ours, *flows)))
+        if flows:
+            flow_cost = median(one.cpu_s for one in flows) / records
+            figures[f"{name}_flow_ratio"] = round(cost_by_hand / flow_cost, 3)
         figures |= {
             f"{name}_records_per_s": round(records / wall),
             f"{name}_cpu_us": round(cost * 1e6, 2),
@@ -110,9 +113,9 @@ def _check(name: str, ours: Trial, theirs: Trial) -> None:
 
 
 def _run_here(case: str, program: str, records: int) -> Trial:
-    module = cast("Case", import_module(CASES[case]))
+    module = import_module(CASES[case])
     started, wall = _cpu_seconds(), time.perf_counter()
-    digest = module.in_aflow(records) if program == "in_aflow" else module.by_hand(records)
+    digest: Digest = getattr(module, program)(records)
     wall, cpu = time.perf_counter() - wall, _cpu_seconds() - started
     kilobytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     return Trial(digest.count, digest.total, cpu, wall, kilobytes / 1024)

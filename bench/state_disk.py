@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-#: Keys, or records of a join, in memory.
-RESIDENT = 20_000
+from aflow.backends import DiskEngine, OnDisk
+
+#: The backend of all cases. Few keys, or records of a join, are in memory: of 100,000 too, most are on disk.
+ON_DISK = OnDisk(DiskEngine.ROCKSDB, resident=20_000)
 
 
 class Digest:

@@ -24,7 +24,7 @@ import aflow as af
 from aflow.state.disk.rocksdb import rocksdict
 from bench.events import Event
 from bench.harness import run_async
-from bench.state_disk import RESIDENT, Digest
+from bench.state_disk import ON_DISK, Digest
 
 HOUR = 3_600_000
 #: Factors that scatter keys: primes greater than any number of records.
@@ -62,8 +62,7 @@ def in_aflow(records: int) -> Digest:
     )
     pairs = joined.inner(lambda left, right: left["value"] * 31 + right["value"], name="pairs")
     pairs.filter(digest.add).to(af.CollectSink())
-    state = af.backends.OnDisk(af.backends.DiskEngine.ROCKSDB, resident=RESIDENT)
-    run_async(flow.run(options=af.Options(state=state)))
+    run_async(flow.run(options=af.Options(state=ON_DISK)))
     return digest
 
 

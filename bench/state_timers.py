@@ -6,12 +6,18 @@ import struct
 import tempfile
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import aflow as af
+from aflow.model.key_groups import DEFAULT_KEY_GROUPS, KeyGroupRange
+from aflow.model.time import MAX_TIMESTAMP, TimeDomain
+from aflow.runtime.clock import SystemClock
+from aflow.state.backend_choice import make_backend
 from aflow.state.disk.rocksdb import rocksdict
+from aflow.state.key_kinds import KeyKinds
+from aflow.state.keyed_entries import KeyGroupCodec
 from bench.harness import run_async
-from bench.state_disk import RESIDENT, Digest
+from bench.state_disk import ON_DISK, Digest
 
 #: A prime greater than any number of records, which scatters times.
 SCATTER = 4_000_000_007
@@ -38,14 +44,32 @@ class Remind(af.KeyedProcess[int, tuple[int, int], int]):
 
 
 def in_aflow(records: int) -> Digest:
-    """Register and fire timers of a process function with its state on disk."""
+    """Register and fire timers with the queue of a backend, used as operators use it."""
+    digest = Digest()
+    everything = KeyGroupRange(0, DEFAULT_KEY_GROUPS)
+    key_codec = KeyGroupCodec(
+        operator="timers", key_type=int, key_groups=everything, key_group_count=DEFAULT_KEY_GROUPS
+    )
+    backend = make_backend(ON_DISK, key_codec, SystemClock())
+    queue = backend.timers(TimeDomain.EVENT, KeyKinds())
+    register = queue.register
+    for key, at in times(records):
+        register(at, key, None)
+    for timer in queue.due_in_pieces(MAX_TIMESTAMP):
+        if timer is not None:
+            digest.add(timer.time * 31 + cast("int", timer.key))
+    backend.close()
+    return digest
+
+
+def in_flow(records: int) -> Digest:
+    """Register and fire timers of a process function in a flow: the queue, and two calls of user code for each."""
     digest = Digest()
     flow = af.Flow("timers")
     keyed = flow.source(times(records)).event_time(lambda record: record[0] // SPREAD)
     fired = keyed.key_by(lambda record: record[0]).process(Remind(), name="remind")
     fired.filter(digest.add).to(af.CollectSink())
-    state = af.backends.OnDisk(af.backends.DiskEngine.ROCKSDB, resident=RESIDENT)
-    run_async(flow.run(options=af.Options(state=state)))
+    run_async(flow.run(options=af.Options(state=ON_DISK)))
     return digest
 
 

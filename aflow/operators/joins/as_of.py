@@ -271,6 +271,7 @@ class AsOfJoinOperator(JoinOperator):
         for some in batched(rights):
             versions.put_all(some, lambda _: self.watermark)
             yield
+        versions.on_restored()
 
 
 class PendingRecords:

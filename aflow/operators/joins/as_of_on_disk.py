@@ -8,7 +8,7 @@ dropped. Without one, a key has a single row: its newest version may have any ag
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -62,10 +62,9 @@ class DiskPendingRecords:
         stored, value = _decode(data)
         return at, self._key_codec.key(stored), self._codec.decode(value)
 
-    def captured(self, keys: Collection[Hashable] | None) -> CapturedPending:
+    def captured(self, keys: Set[Hashable] | None) -> CapturedPending:
         """Return the records of ``keys``, or of all keys, as they are now, to be read later."""
-        among = None if keys is None else frozenset(keys)
-        return CapturedPending(self._queue.captured(), self._key_codec.key, among)
+        return CapturedPending(self._queue.captured(), self._key_codec.key, keys)
 
     def __len__(self) -> int:
         """Count the records. Reads all of them."""
@@ -78,7 +77,7 @@ class CapturedPending:
 
     records: Iterable[Queued]
     key_of: Callable[[bytes], Hashable]
-    keys: frozenset[Hashable] | None
+    keys: Set[Hashable] | None
 
     def __iter__(self) -> Iterator[KeyRow]:
         for at, data in self.records:
@@ -157,12 +156,16 @@ class DiskVersions:
         elif self._tolerance is not None:
             self._records.drop(watermark - self._tolerance)
 
+    def on_restored(self) -> None:
+        """Record that all versions are restored."""
+        self._records.on_restored()
+
     @property
     def outlived(self) -> bool:
         """True if the next capture should be complete; see ``SlicedRecords``."""
         return self._records.outlived
 
-    def captured(self, keys: Collection[Hashable] | None, watermark: Timestamp) -> Iterable[KeyRow]:
+    def captured(self, keys: Set[Hashable] | None, watermark: Timestamp) -> Iterable[KeyRow]:
         """Return the versions of ``keys``, or of all keys, as they are now, to be read later."""
         expired = MIN_TIMESTAMP if self._tolerance is None else watermark - self._tolerance
         return CapturedSide(self._records.captured(keys), 0, expired)
@@ -197,16 +200,17 @@ def _put(row: Row, at: Timestamp, data: bytes) -> None:
     if part is None:
         row.parts = Part((at,), (data,)), None
         return
-    index = bisect_left(part.times, at)
-    if index < len(part.times) and part.times[index] == at:
-        part.values = (*part.values[:index], data, *part.values[index + 1 :])
+    times, values = part.times, part.values
+    index = bisect_left(times, at)
+    if index < len(times) and times[index] == at:
+        values = (*values[:index], data, *values[index + 1 :])
     else:
-        part.times = inserted(part.times, index, at)
-        part.values = inserted(part.values, index, data)
+        times, values = inserted(times, index, at), inserted(values, index, data)
+    row.parts = Part(times, values), None
 
 
 def _drop_outdated(row: Row, watermark: Timestamp) -> None:
     """Drop all versions before the newest one up to ``watermark``."""
     part = row.parts[0]
     if part is not None and (count := bisect_right(part.times, watermark) - 1) > 0:
-        part.times, part.values = part.times[count:], part.values[count:]
+        row.parts = Part(part.times[count:], part.values[count:]), None

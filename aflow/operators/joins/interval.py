@@ -450,6 +450,7 @@ class IntervalJoinOperator(JoinOperator):
                 for (row, _), (key, at, value, paired) in zip(touched, some, strict=True):
                     side.add(row, key, at, value, matched=paired)
                 yield
+        records.on_restored()
 
     def _matched(
         self, times: list[Timestamp], more: list[Any], what: str, *, outer: bool

@@ -102,37 +102,36 @@ class DiskSide:
             data = self._encode(value)
         except CodecError as exc:
             raise unstorable(self._key_codec.operator, self.what, exc, key, at, value) from exc
-        row.changed = True
+        number = 0
+        if self.queue is not None and not matched:
+            number = self._last_number = self._last_number + 1
+            self.queue.add(at, number, _encode((self._records.stored_key(key), data)))
         part = row.parts[self.number]
-        index = 0
         if part is None:
-            part = Part((at,), (data,))
-            row.parts = (part, row.parts[1]) if self.from_left else (row.parts[0], part)
-        elif part.times[-1] <= at:
-            index = len(part.times)
-            part.times += (at,)
-            part.values += (data,)
+            part = Part((at,), (data,), (number,) if self.outer else ())
         else:
-            index = bisect_right(part.times, at)
-            part.times = inserted(part.times, index, at)
-            part.values = inserted(part.values, index, data)
-        if self.queue is not None:
-            number = 0
-            if not matched:
-                number = self._last_number = self._last_number + 1
-                self.queue.add(at, number, _encode((self._records.stored_key(key), data)))
-            part.numbers = inserted(part.numbers, index, number)
+            times = part.times
+            index = len(times) if times[-1] <= at else bisect_right(times, at)
+            part = Part(
+                inserted(times, index, at),
+                inserted(part.values, index, data),
+                inserted(part.numbers, index, number) if self.outer else (),
+            )
+        self._replace(row, part)
+
+    def _replace(self, row: Row, part: Part) -> None:
+        row.changed = True
+        row.parts = (part, row.parts[1]) if self.from_left else (row.parts[0], part)
 
     def _match(self, row: Row, part: Part, begin: int, end: int) -> None:
         assert self.queue is not None
         found = [index for index in range(begin, end) if part.numbers[index]]
         if found:
-            row.changed = True
             numbers = list(part.numbers)
             for index in found:
                 self.queue.discard(part.times[index], numbers[index])
                 numbers[index] = 0
-            part.numbers = tuple(numbers)
+            self._replace(row, Part(part.times, part.values, tuple(numbers)))
 
     def unpaired(self, watermark: Timestamp, changed: ChangedKeys) -> Iterator[Unpaired]:
         """Remove and yield the records that expire at ``watermark`` without a partner, in time order.
@@ -236,6 +235,10 @@ class DiskRecords:
         if self._records.outlived:
             keys = None
         return self._records.captured(keys), keys
+
+    def on_restored(self) -> None:
+        """Record that all records are restored."""
+        self._records.on_restored()
 
     def size(self) -> int:
         """Count the records, with expired ones that have not been removed. Reads all of them."""

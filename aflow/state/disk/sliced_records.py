@@ -6,9 +6,12 @@ on the time for which records are kept, and a slice that has expired is removed 
 reading it.
 
 ``touch`` makes the rows of a batch resident, with one read of the database for the missing ones. Residents are in two
-generations. A touch moves a row to the younger one; when that is full, the older one is written, as far as it has
-changed, and the younger one takes its place. Values are bytes in memory too: they are encoded once, and decoded when
-they are used.
+generations. A touch moves a row to the younger one, and evicts some rows of the older one, which are written if they
+have changed. When the younger one is full, it takes the place of the older one. Values are bytes in memory too, encoded
+once, and decoded when they are used.
+
+A capture refers to the parts of resident rows, which are immutable, and reads the others later from a view of the
+database.
 
     s <slice, 8 bytes> <stored key>     [part of input 0, part of input 1] in MessagePack; None: it has no records
 
@@ -19,9 +22,8 @@ of one of them are chosen for all, and are in memory for each key.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass
-from itertools import islice
 from operator import attrgetter
 from typing import Final
 
@@ -56,7 +58,7 @@ Slot = tuple[int, Hashable]
 # time of a join.
 
 
-class Part(msgspec.Struct, array_like=True, gc=False):
+class Part(msgspec.Struct, array_like=True, frozen=True, gc=False):
     """The records of one input in a row, in time order; those of one timestamp in the order of arrival."""
 
     times: tuple[Timestamp, ...]
@@ -115,8 +117,10 @@ class SlicedRecords:
         self._writes: dict[int, int] = {}
         #: The stored bytes of each key, once the keys are mixed.
         self._chosen: dict[Hashable, bytes] | None = None
-        #: Writes of rows that have been dropped since the last complete capture.
-        self._dropped_writes = 0
+        #: The number of captures of resident rows by slice.
+        self._kept: dict[int, int] = {}
+        #: Writes and captures of rows that have been dropped since the last complete capture.
+        self._dropped = 0
         #: Slices before this one were dropped.
         self._begin: int | None = None
 
@@ -129,8 +133,7 @@ class SlicedRecords:
         Raises ``TypeError`` for a key that cannot be one.
         """
         # Hot path: once for each record.
-        if self._young > self._most_young:
-            self._evict()
+        self._evict(2 * len(keys))
         width, begin, writes = self._width, self._begin, self._writes
         rows, take = self._younger, self._older.pop
         missing: list[tuple[Slot, Row]] = []
@@ -180,7 +183,7 @@ class SlicedRecords:
         dropped = [number for number in self._writes if number < end]
         if writes := sum(map(self._writes.pop, dropped)):
             self._scratch.store.delete_range(_PREFIX, _prefix(end))
-            self._dropped_writes += writes
+        self._dropped += writes + sum(self._kept.pop(number, 0) for number in dropped)
         if self._chosen is not None and len(self._chosen) > 2 * self._bound():
             self._choose()
 
@@ -190,20 +193,23 @@ class SlicedRecords:
             bool(self._writes) and min(self._writes) < (until + 1) // self._width
         )
 
-    def captured(self, keys: Collection[Hashable] | None) -> CapturedSlices:
-        """Return the rows of ``keys``, or of all keys, as they are now, to be read later."""
+    def captured(self, keys: Set[Hashable] | None) -> CapturedSlices:
+        """Return the rows of ``keys``, or of all keys, as they are now, to be read later.
+
+        ``keys`` must not change any more, nor be mixed.
+        """
+        resident = self._resident(keys)
+        view = self._scratch.store.view() if self._scratch.exists else None
+        numbers: Sequence[int] | None = None
         if keys is None:
-            self._dropped_writes = 0
-            return self._all()
-        self.write()
-        if not self._scratch.exists:
-            return CapturedSlices(None, self._key_codec.key)
-        view = self._scratch.store.view()
-        if len(keys) * len(self._writes) > self._bound():
-            return CapturedSlices(view, self._key_codec.key, frozenset(keys))
-        stored = [self.stored_key(key) for key in keys]
-        places = sorted(_prefix(number) + key for number in self._writes for key in stored)
-        return CapturedSlices(view, self._key_codec.key, None, places)
+            self._dropped = 0
+        elif len(keys) * len(self._writes) <= self._bound():
+            numbers = list(self._writes)
+        return CapturedSlices(resident, view, self._key_codec, keys, numbers)
+
+    def on_restored(self) -> None:
+        """Count the restored rows: the next captures are changes of them."""
+        self._resident(None)
 
     @property
     def outlived(self) -> bool:
@@ -211,25 +217,31 @@ class SlicedRecords:
 
         Chains of changes do not remove dropped rows, so the next capture should be complete.
         """
-        return self._dropped_writes > self._bound()
+        return self._dropped > self._bound()
 
     def count(self) -> tuple[int, int]:
         """Return the number of stored records of each input. Reads all of them."""
         counts = [0, 0]
-        for _, parts in self._all().rows():
+        kept, dropped = dict(self._kept), self._dropped
+        rows = self.captured(None)
+        self._kept, self._dropped = kept, dropped  # this is no capture
+        for _, parts in rows.rows():
             for number, part in enumerate(parts):
                 counts[number] += 0 if part is None else len(part.times)
         return counts[0], counts[1]
 
-    def write(self) -> None:
-        """Write all rows that have changed."""
-        self._write(self._older)
-        self._write(self._younger)
-
-    def _all(self) -> CapturedSlices:
-        self.write()
-        view = self._scratch.store.view() if self._scratch.exists else None
-        return CapturedSlices(view, self._key_codec.key)
+    def _resident(self, keys: Set[Hashable] | None) -> dict[bytes, Parts]:
+        """Return the rows of ``keys``, or of all keys, that differ from the database, and count them."""
+        begin, kept = self._begin, self._kept
+        found: dict[bytes, Parts] = {}
+        for generation in (self._older, self._younger):
+            for (number, key), row in generation.items():
+                if row.changed and (keys is None or key in keys):
+                    if begin is not None and number < begin:
+                        continue
+                    found[row.place] = row.parts
+                    kept[number] = kept.get(number, 0) + 1
+        return found
 
     # ------------------------------------------------------------------------------------- residents
 
@@ -262,11 +274,18 @@ class SlicedRecords:
                 size += len(data)
         self._young += size // _RECORD_BYTES
 
-    def _evict(self) -> None:
-        """Evict the older generation."""
-        self._write(self._older)
-        self._older, self._younger = self._younger, {}
-        self._young = 0
+    def _evict(self, most: int) -> None:
+        """Evict up to ``most`` rows of the older generation; all of them, and begin a new one, if the younger is full.
+
+        So the older one is empty before the younger is full, in most cases, and no batch waits for all of its rows.
+        """
+        older, is_full = self._older, self._young > self._most_young
+        if older:
+            count = len(older) if is_full else min(most, len(older))
+            self._write(dict([older.popitem() for _ in range(count)]))
+        if is_full:
+            self._older, self._younger = self._younger, {}
+            self._young = 0
 
     def _write(self, rows: dict[Slot, Row]) -> None:
         """Write those of ``rows`` that have changed."""
@@ -286,13 +305,13 @@ class SlicedRecords:
     def _clear(self) -> None:
         if self._scratch.exists:
             self._scratch.store.delete_range(_PREFIX, _END)
-            self._dropped_writes += self._bound()
-        self._younger, self._older, self._writes = {}, {}, {}
+        self._dropped += self._bound()
+        self._younger, self._older, self._writes, self._kept = {}, {}, {}, {}
         self._young = 0
 
     def _bound(self) -> int:
-        """Return a number of rows that is not exceeded by those in the database."""
-        return sum(self._writes.values())
+        """Return the number of writes and captures of present rows, of which there are no more."""
+        return sum(self._writes.values()) + sum(self._kept.values())
 
     # ------------------------------------------------------------------------------------------ keys
 
@@ -319,9 +338,12 @@ class SlicedRecords:
             self._choose()
 
     def _choose(self) -> None:
-        """Choose the stored bytes of each key: those in the database."""
+        """Choose the stored bytes of each key: those in the database, or of resident rows."""
         self._chosen = {}
-        self.write()
+        for generation in (self._older, self._younger):
+            for (_, key), row in generation.items():
+                if row.place:
+                    self._chosen.setdefault(key, row.place[_PACK.size :])
         if self._writes:
             for place, _ in self._scratch.store.view().items(_PREFIX, _END):
                 stored = place[_PACK.size :]
@@ -342,28 +364,40 @@ def _prefix(number: int) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class CapturedSlices:
-    """Rows at one moment: all, those of ``keys``, or those at ``places``."""
+    """The rows of ``keys``, or of all keys, at one moment.
 
+    ``resident`` rows take the place of those in ``view``, which is None without a database. Rows of ``keys`` are looked
+    up in the slices ``numbers``; None: all rows are read.
+    """
+
+    resident: Mapping[bytes, Parts]
     view: View | None
-    key_of: Callable[[bytes], Hashable]
-    keys: frozenset[Hashable] | None = None
-    places: Sequence[bytes] | None = None
+    key_codec: KeyGroupCodec
+    keys: Set[Hashable] | None = None
+    numbers: Sequence[int] | None = None
 
     def rows(self) -> Iterator[tuple[Hashable, Parts]]:
-        """Yield each row with its key, by slice."""
-        for place, data in self._found():
-            key = self.key_of(place[_PACK.size :])
-            if self.keys is None or key in self.keys:
-                yield key, _decode(data)
+        """Yield each row with its key: resident ones, then the others by slice."""
+        resident, keys, key_of = self.resident, self.keys, self.key_codec.key
+        for place, parts in resident.items():
+            yield key_of(place[_PACK.size :]), parts
+        for place, data in self._stored():
+            if place not in resident:
+                key = key_of(place[_PACK.size :])
+                if keys is None or key in keys:
+                    yield key, _decode(data)
 
-    def _found(self) -> Iterator[tuple[bytes, bytes]]:
+    def _stored(self) -> Iterator[tuple[bytes, bytes]]:
         if self.view is None:
             return
-        if self.places is None:
+        if self.keys is None or self.numbers is None:
             yield from self.view.items(_PREFIX, _END)
             return
-        places = iter(self.places)
-        while some := list(islice(places, _AT_ONCE)):
-            for place, data in zip(some, self.view.get(some), strict=True):
-                if data is not None:
-                    yield place, data
+        stored = sorted(map(self.key_codec.stored, self.keys))
+        for number in sorted(self.numbers):
+            prefix = _prefix(number)
+            for start in range(0, len(stored), _AT_ONCE):
+                places = [prefix + key for key in stored[start : start + _AT_ONCE]]
+                for place, data in zip(places, self.view.get(places), strict=True):
+                    if data is not None:
+                        yield place, data

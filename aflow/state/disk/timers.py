@@ -39,6 +39,9 @@ NEAR: Final = 4096
 #: Timers that are read, and written, at once.
 _AT_ONCE: Final = 1024
 
+#: Timers that have been read and are deleted at once. To delete a range is cheap, and to read beside many such is not.
+_MOST_DEAD: Final = 65_536
+
 #: First byte of the database keys of each domain.
 _DOMAINS: Final = {TimeDomain.EVENT: b"u", TimeDomain.PROCESSING: b"v"}
 
@@ -73,6 +76,10 @@ class DiskTimerQueue:
         self._near: TimerQueue[Hashable, None] = TimerQueue()
         #: Time and slot at which far timers begin; None: there are none.
         self._horizon: tuple[Timestamp, bytes] | None = None
+        #: The number of timers that were read and are still in the database, all before the horizon: first and last.
+        self._dead = 0
+        self._dead_first = b""
+        self._dead_last = b""
         #: Far timers to write (True) or delete.
         self._unwritten: dict[tuple[Timestamp, Hashable], bool] = {}
         #: The last change of each timer since changes were taken: True if it was added; None: not recorded.
@@ -167,6 +174,8 @@ class DiskTimerQueue:
         for _, time, key in moved:
             self._unwritten[time, key] = True
             self._near.delete(time, key, None)
+        if self._dead and horizon <= self._dead_last:
+            self._delete_dead()
         self._horizon = moved[0][1], horizon
         self._flush()
 
@@ -192,7 +201,18 @@ class DiskTimerQueue:
         register = self._near.register
         for time, key in zip(times, self._key_codec.keys(stored), strict=True):
             register(time, key, None)
-        store.delete_range(start, self._end if self._horizon is None else self._horizon[1])
+        if found:
+            if not self._dead:
+                self._dead_first = found[0]
+            self._dead += len(found)
+            self._dead_last = found[-1]
+            if self._dead >= _MOST_DEAD:
+                self._delete_dead()
+
+    def _delete_dead(self) -> None:
+        """Delete the timers in the database that have been read."""
+        self._scratch.store.delete_range(self._dead_first, self._dead_last + b"\0")
+        self._dead = 0
 
     # -------------------------------------------------------------------------------------- database
 

@@ -47,7 +47,7 @@ def harness(
     **options: Any,
 ) -> Harness:
     def make() -> IntervalJoinOperator:
-        types = {"left_type": Record, "right_type": Record}
+        types: dict[str, Any] = {"left_type": Record, "right_type": Record}
         return with_backend(IntervalJoinOperator(lower, upper, into, **types | options), backend)
 
     return TwoInputHarness(
@@ -205,9 +205,13 @@ def test_keys_with_the_same_canonical_bytes_are_several_keys(engine: DiskEngine)
     step.close()
 
 
+def both(left: Any, right: Any) -> tuple[Any, Any]:
+    return left, right
+
+
 def keyed_harness(backend: OnDisk) -> TwoInputHarness[Any, Any, Any]:
     def make() -> IntervalJoinOperator:
-        return with_backend(IntervalJoinOperator(-1000, 1000, lambda *both: both), backend)
+        return with_backend(IntervalJoinOperator(-1000, 1000, both), backend)
 
     return TwoInputHarness[Any, Any, Any](
         make, left_key=lambda one: one[0], right_key=lambda one: one[0]
@@ -284,11 +288,14 @@ def test_keys_without_further_records_keep_no_state(engine: DiskEngine, kind: Jo
 
 
 @every_engine
-def test_records_of_dropped_slices_do_not_remain_in_chains_of_changes(engine: DiskEngine) -> None:
+@pytest.mark.parametrize("resident", [10, 100_000])
+def test_records_of_dropped_slices_do_not_remain_in_chains_of_changes(
+    engine: DiskEngine, resident: int
+) -> None:
     """Changes do not name the keys of a dropped slice, so a complete capture replaces the chain from time to time."""
     chain: list[OperatorSnapshot] = []
     longest = 0
-    with harness(OnDisk(engine, resident=10), -100, 100) as step:
+    with harness(OnDisk(engine, resident=resident), -100, 100) as step:
         for at in range(0, 8_000, 10):
             step.left(Record(f"left {at}", at, at), at)
             step.watermark(at)

@@ -1,0 +1,83 @@
+"""A killed program with joins on disk has the results of one that is never killed, with joins in memory.
+
+It is killed twice, and continues with another engine, then in memory, each time with another parallelism. Nothing here
+depends on how long anything takes: each kill waits for a number of checkpoints.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sys
+from pathlib import Path
+
+import pytest
+
+from aflow.state.disk.rocksdb import rocksdb_installed
+
+#: Checkpoints before a kill: the first kill interrupts the input.
+CHECKPOINTS = 3
+
+
+async def start(folder: Path, backend: str, parallelism: int) -> asyncio.subprocess.Process:
+    return await asyncio.create_subprocess_exec(
+        *(sys.executable, "-m", "tests.crash.joins_on_disk"),
+        *(str(folder), backend, str(parallelism)),
+        stdout=asyncio.subprocess.PIPE,
+        cwd=Path(__file__).parents[2],
+    )
+
+
+async def killed_after_checkpoints(folder: Path, backend: str, parallelism: int) -> None:
+    process = await start(folder, backend, parallelism)
+    assert process.stdout is not None
+    seen = 0
+    while seen < CHECKPOINTS:
+        line = (await process.stdout.readline()).decode()
+        assert line, "the program has ended"
+        seen += line.strip() == "CheckpointInfo"
+    process.kill()
+    await process.wait()
+
+
+async def ended(folder: Path, backend: str, parallelism: int) -> list[str]:
+    """Run the program to its end, and return the lines that it has written."""
+    folder.mkdir(exist_ok=True)
+    (folder / "go").touch()
+    process = await start(folder, backend, parallelism)
+    await process.communicate()
+    assert process.returncode == 0
+    files = sorted((folder / "out").rglob("*.jsonl"))
+    return sorted(line for file in files for line in file.read_text().splitlines())
+
+
+@pytest.mark.slow
+@pytest.mark.asyncio
+async def test_joins_on_disk_have_the_results_of_an_undisturbed_program_after_kills(
+    tmp_path: Path,
+) -> None:
+    expected = await ended(tmp_path / "undisturbed", "memory", 1)
+    folder = tmp_path / "killed"
+    folder.mkdir()
+
+    await killed_after_checkpoints(folder, "rocksdb" if rocksdb_installed() else "sqlite", 1)
+    await killed_after_checkpoints(folder, "sqlite", 3)
+    left_over = list((folder / "scratch").iterdir())
+    found = await ended(folder, "memory", 2)
+
+    assert left_over  # the databases were in use
+    assert found == expected
+    assert {line.split('"')[1] for line in found} == {"pair", "version"}
+
+
+@pytest.mark.slow
+@pytest.mark.asyncio
+async def test_a_program_that_is_killed_in_memory_continues_on_disk(tmp_path: Path) -> None:
+    expected = await ended(tmp_path / "undisturbed", "memory", 1)
+    folder = tmp_path / "killed"
+    folder.mkdir()
+
+    await killed_after_checkpoints(folder, "memory", 2)
+    found = await ended(folder, "sqlite", 1)
+
+    assert found == expected
+    assert list((folder / "scratch").iterdir()) == []
