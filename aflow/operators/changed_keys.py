@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from aflow.operators.pieces import CHUNK
 from aflow.state.key_kinds import KeyKinds
-from aflow.state.keyed_entries import KeyedRows
+from aflow.state.keyed_entries import CombinedRows, KeyedRows
 
 #: Maximum of recorded keys; beyond it the next capture is complete. It bounds the memory of a job that was restored
 #: and takes no checkpoints.
@@ -81,7 +81,12 @@ class ChangedKeys:
 
     def trusted(self, captured: KeyedRows) -> bool:
         """Return True if ``captured`` may be stored: it is complete, or its keys identify all changes."""
-        keys = [key for rows in captured.rows.values() for key, _ in rows]
+        keys = [
+            key
+            for rows in captured.rows.values()
+            # The keys of rows on disk were observed when they were loaded.
+            for key, _ in (rows.resident if isinstance(rows, CombinedRows) else rows)
+        ]
         return self.known_by_name(keys) or captured.keys is None
 
     def take(self, *, changes: bool) -> set[Hashable] | None:

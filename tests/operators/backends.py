@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, TypeVar
+from weakref import WeakSet
 
 import pytest
 
+from aflow.errors import AflowError
 from aflow.operators.base import Operator
 from aflow.state.backend_choice import DiskEngine, InMemory, OnDisk, StateBackend
 from aflow.state.disk.rocksdb import rocksdb_installed
 from aflow.testing import Mode, OperatorHarness
+from aflow.testing.step_harness import StepHarness
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -45,6 +48,32 @@ def backend() -> StateBackend:
     return _CURRENT.get()
 
 
+#: Harnesses of this test, so that their databases are not closed by the garbage collector at any time, as while it
+#: runs inside `ast.parse` (CPython 3.11 fails then).
+_HARNESSES: Final[WeakSet[StepHarness[Any, Any]]] = WeakSet()
+
+
+def created(harness: StepHarness[Any, Any]) -> None:
+    """Close ``harness`` at the end of the test if its state is on disk."""
+    if isinstance(backend(), OnDisk):
+        _HARNESSES.add(harness)
+
+
+def close_unused(harness: StepHarness[Any, Any]) -> None:
+    """Close a harness that is deleted, before the garbage collector deletes its operator."""
+    if isinstance(harness.operator.context.backend, OnDisk):
+        with suppress(AflowError):
+            harness.close()
+
+
+def close_harnesses() -> None:
+    """Close the harnesses of a test."""
+    for harness in list(_HARNESSES):
+        with suppress(AflowError):
+            harness.close()
+    _HARNESSES.clear()
+
+
 @contextmanager
 def using(engine: DiskEngine | None, resident: int = 1) -> Iterator[StateBackend]:
     """Let new harnesses keep their state in ``engine``; None: in memory."""
@@ -70,3 +99,7 @@ class BackendHarness(OperatorHarness[T, U]):
         **options: Any,
     ) -> None:
         super().__init__(factory, key=key, mode=mode, **{"backend": backend(), **options})
+        created(self)
+
+    def __del__(self) -> None:
+        close_unused(self)

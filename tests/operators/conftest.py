@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
 from aflow.operators.base import Operator
 from aflow.testing import Mode
+from tests.operators.backends import close_harnesses
 from tests.operators.driver import Drive, Driver
+
+
+@pytest.fixture(autouse=True)
+def closed_harnesses() -> Iterator[None]:
+    """Close the databases of harnesses at the end of each test."""
+    yield
+    close_harnesses()
 
 
 @pytest.fixture(params=Mode)

@@ -11,7 +11,7 @@ from aflow.model.time import Timestamp
 from aflow.operators.base import Operator
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.testing.step_harness import Emitted, ManualTime, RecordingOutput, StepHarness
-from tests.operators.backends import backend
+from tests.operators.backends import backend, close_unused, created
 
 __all__ = [
     "Drive",
@@ -29,6 +29,10 @@ class Driver(StepHarness[Operator, Any]):
 
     def __init__(self, make: Callable[[], Operator], **options: Any) -> None:
         super().__init__(make, **{"backend": backend(), **options})
+        created(self)
+
+    def __del__(self) -> None:
+        close_unused(self)
 
     @property
     def time(self) -> ManualTime:

@@ -33,7 +33,7 @@ from tests.operators.test_uneven_restores import STORIES, check_restored
 from tests.operators.test_uneven_restores import Step as UnevenStep
 
 #: Steps whose windows may be on disk.
-ON_DISK = ("tumbling", "sliding", "panes", "sessions")
+ON_DISK = ("tumbling", "sliding", "panes", "sessions", "general", "co-group")
 
 
 @pytest.fixture(autouse=True, scope="module", params=BACKENDS[1:])

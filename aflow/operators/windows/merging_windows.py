@@ -17,7 +17,8 @@ from aflow.machines.windows.trigger import Trigger
 from aflow.machines.windows.window_timers import WindowTimers
 from aflow.model.keys import check_key
 from aflow.model.time import Timestamp
-from aflow.model.windows import TimeWindow
+from aflow.model.windows import GLOBAL_WINDOW, TimeWindow
+from aflow.operators.pieces import drained_slices, slices
 from aflow.operators.windows.contexts import WindowTriggerContext, window_text
 from aflow.operators.windows.lateness import WindowLifetime
 from aflow.operators.windows.window_contents import EMPTY, KeyWindow
@@ -82,9 +83,17 @@ class MergingWindows:
     #: A key shares no window with other keys, so their watermarks make no difference.
     windows_at_key_watermark = windows_of
 
-    def all_in(self, window: TimeWindow) -> Sequence[KeyWindow]:
+    def slices_in(self, window: TimeWindow) -> Iterator[list[KeyWindow]]:
         """Return nothing: all timers are those of single keys."""
-        return ()
+        return iter(())
+
+    def kept(self) -> Iterator[list[KeyWindow]]:
+        """Yield the entries of all windows except global ones, in pieces, and empty lists before."""
+        kept: list[KeyWindow] = []
+        for found in slices(self):
+            kept += [one for one in found if one.window != GLOBAL_WINDOW]
+            yield []
+        yield from drained_slices(kept)
 
     def find(self, window: TimeWindow, keys: Sequence[Hashable]) -> list[KeyWindow]:
         """Return the entries of ``keys`` in a window; none for a key whose window was merged into another."""
@@ -111,9 +120,12 @@ class MergingWindows:
         for of_key in self._keys.values():
             yield from of_key.states.values()
 
-    def of(self, keys: set[Hashable]) -> Iterator[KeyWindow]:
-        """Yield the entries of ``keys`` in their windows."""
-        for key in keys & self._keys.keys():
+    def evict(self) -> None:
+        """Do nothing: all windows are in memory."""
+
+    def of(self, keys: set[Hashable] | None) -> Iterator[KeyWindow]:
+        """Yield the entries of ``keys`` in their windows, or of all keys."""
+        for key in self._keys if keys is None else keys & self._keys.keys():
             yield from self._keys[key].states.values()
 
     def __len__(self) -> int:

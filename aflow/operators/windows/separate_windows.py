@@ -14,7 +14,9 @@ from aflow.machines.windows.assigners import (
 from aflow.machines.windows.window_timers import WindowTimers
 from aflow.model.keys import check_key
 from aflow.model.time import MIN_TIMESTAMP, Timestamp
-from aflow.model.windows import TimeWindow
+from aflow.model.windows import GLOBAL_WINDOW, TimeWindow
+from aflow.operators.pieces import drained_slices, slices
+from aflow.operators.windows.disk_windows import DiskWindows
 from aflow.operators.windows.lateness import WindowLifetime
 from aflow.operators.windows.staggers import Staggers
 from aflow.operators.windows.window_contents import EMPTY, KeyWindow
@@ -26,20 +28,34 @@ RecordWindows: TypeAlias = Callable[[Hashable, Any, Timestamp], Iterable[KeyWind
 class OpenWindow:
     """A window with its keys."""
 
-    __slots__ = ("cleanup", "keys", "window")
+    __slots__ = ("cleanup", "disk", "keys", "number", "window")
 
-    def __init__(self, window: TimeWindow, cleanup: Timestamp | None) -> None:
+    def __init__(
+        self, window: TimeWindow, cleanup: Timestamp | None, disk: DiskWindows | None = None
+    ) -> None:
         self.window = window
         self.cleanup = cleanup
-        self.keys: dict[Hashable, KeyWindow] = {}
+        self.disk = disk
+        self.number = -1 if disk is None else disk.new_number()
+        #: All keys, or those in memory with ``OnDisk``.
+        self.keys: dict[Hashable, KeyWindow] = {} if disk is None else disk.recent[self.number]
 
     def of(self, key: Hashable) -> KeyWindow:
         """Return the entry of ``key``, created on demand. Raises ``UnsupportedKey``."""
         found = self.keys.get(key)
         if found is None:
             check_key(key)
+            if self.disk is not None:
+                self.load((key,))
+                if (found := self.keys.get(key)) is not None:
+                    return found
             found = self.keys[key] = KeyWindow(key, self.window, self.cleanup)
         return found
+
+    def load(self, keys: Sequence[Hashable]) -> None:
+        """Read the entries of ``keys`` into memory."""
+        if self.disk is not None:
+            self.disk.rows.load({self.number: keys})
 
 
 class SeparateWindows:
@@ -56,10 +72,12 @@ class SeparateWindows:
         lifetime: WindowLifetime,
         timers: WindowTimers[Hashable],
         staggers: Staggers | None = None,
+        disk: DiskWindows | None = None,
     ) -> None:
         self._assign = assigner.assign
         self._staggers = staggers
         self._lifetime = lifetime
+        self._disk = disk
         #: The timers of the windows' time domain.
         self._timers = timers
         self._windows: dict[TimeWindow, OpenWindow] = {}
@@ -75,16 +93,12 @@ class SeparateWindows:
             else self._on_grid(start_of)
         )
 
-    def all_in(self, window: TimeWindow) -> Iterable[KeyWindow]:
-        """Return the entries of all keys in a window. They must not change while they are iterated over."""
-        opened = self._windows.get(window)
-        return () if opened is None else opened.keys.values()
-
     def find(self, window: TimeWindow, keys: Sequence[Hashable]) -> list[KeyWindow]:
         """Return the entries of ``keys`` in a window."""
         opened = self._windows.get(window)
         if opened is None:
             return []
+        opened.load(keys)
         return [opened.keys[key] for key in keys if key in opened.keys]
 
     def discard_if_empty(self, one: KeyWindow) -> None:
@@ -96,21 +110,69 @@ class SeparateWindows:
         """Remove the entry of a key in a window; it must exist."""
         opened = self._windows[one.window]
         del opened.keys[one.key]
-        if not opened.keys:
-            del self._windows[one.window]
-            self._grid.clear()
+        if self._disk is not None:
+            self._disk.rows.remove(opened.number, one.key)
+            if self._disk.rows.count(opened.number):
+                return
+            self._disk.drop(opened.number)
+        elif opened.keys:
+            return
+        del self._windows[one.window]
+        self._grid.clear()
+
+    def slices_in(self, window: TimeWindow) -> Iterator[list[KeyWindow]]:
+        """Yield the entries of all keys in a window, which may be removed meanwhile, in pieces.
+
+        The list is empty while others are prepared.
+        """
+        opened = self._windows.get(window)
+        if opened is None:
+            return
+        if self._disk is not None:
+            for keys in self._disk.rows.key_slices(opened.number):
+                yield self.find(window, keys)
+                self.evict()
+            return
+        found: list[KeyWindow] = []
+        for some in slices(opened.keys.values()):
+            found += some
+            yield []
+        yield from drained_slices(found)
+
+    def kept(self) -> Iterator[list[KeyWindow]]:
+        """Yield the entries of all windows except global ones, as ``slices_in``."""
+        for window in list(self._windows):
+            if window != GLOBAL_WINDOW:
+                yield from self.slices_in(window)
+
+    def evict(self) -> None:
+        """Write entries to disk until there is room in memory. Those that were found before are not valid any more."""
+        if self._disk is not None and self._disk.rows.evict():
+            for opened in self._windows.values():
+                opened.keys = self._disk.recent[opened.number]
 
     def __iter__(self) -> Iterator[KeyWindow]:
+        """Yield all entries. With ``OnDisk`` they are copies if they are not in memory."""
         for opened in self._windows.values():
-            yield from opened.keys.values()
+            if self._disk is None:
+                yield from opened.keys.values()
+            else:
+                for _, one in self._disk.rows.items(opened.number):
+                    yield one
 
-    def of(self, keys: set[Hashable]) -> Iterator[KeyWindow]:
-        """Yield the entries of ``keys`` in all windows."""
+    def of(self, keys: set[Hashable] | None) -> Iterator[KeyWindow]:
+        """Yield the entries of ``keys`` in all windows, or of all keys; with ``OnDisk`` those in memory."""
+        if self._disk is not None:
+            for _, _, one in self._disk.rows.resident(keys):
+                yield one
+            return
         for opened in self._windows.values():
-            for key in keys & opened.keys.keys():
+            for key in opened.keys if keys is None else keys & opened.keys.keys():
                 yield opened.keys[key]
 
     def __len__(self) -> int:
+        if self._disk is not None:
+            return len(self._disk.rows)
         return sum(len(opened.keys) for opened in self._windows.values())
 
     def encode(self, one: KeyWindow) -> list[int]:
@@ -183,7 +245,7 @@ class SeparateWindows:
         opened = self._windows.get(window)
         if opened is None:
             cleanup = self._lifetime.cleanup(window)
-            opened = self._windows[window] = OpenWindow(window, cleanup)
+            opened = self._windows[window] = OpenWindow(window, cleanup, self._disk)
             if cleanup is not None:
                 self._timers.set_for_all_keys(cleanup, window)
         return opened

@@ -277,3 +277,23 @@ class EvictedContents(WindowContents):
                     f"{type(self._evictor).__name__} returned an element that it did not get; return those to keep"
                 )
         return kept
+
+
+class NotAdded(Exception):
+    """The function of the accumulation raised ``cause`` for a record; no error of an assigner or a trigger."""
+
+    def __init__(self, cause: BaseException) -> None:
+        super().__init__()
+        self.cause = cause
+
+
+def distinguished(add: Callable[[Any, Any, Timestamp], Any]) -> Callable[..., Any]:
+    """Return ``add`` such that its errors differ from those of assigners and triggers."""
+
+    def added(held: Any, value: Any, timestamp: Timestamp) -> Any:
+        try:
+            return add(held, value, timestamp)
+        except RAISED as exc:
+            raise NotAdded(exc) from exc
+
+    return added

@@ -16,7 +16,7 @@ again, and nothing is kept for a key without trigger memory and timers.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import repeat
 from typing import Any
 
@@ -27,14 +27,13 @@ from aflow.machines.windows.trigger import TriggerResult
 from aflow.machines.windows.window_timers import WindowTimers
 from aflow.model.batch import Batch
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, TimeDomain, Timestamp
-from aflow.model.windows import GLOBAL_WINDOW, Windowed
+from aflow.model.windows import Windowed
 from aflow.operators.base import RAISED, OperatorContext, StateSize, is_of_record
 from aflow.operators.changed_keys import ChangedKeys, too_many
 from aflow.operators.group_watermarks import no_group_ahead, restored_watermarks
 from aflow.operators.handler_results import TAKEN, iterable
 from aflow.operators.key_timers import DomainTimers
 from aflow.operators.keyed_state import memory_backend, touch
-from aflow.operators.pieces import drained_slices, slices
 from aflow.operators.process import ProcessFunctionOperator
 from aflow.operators.windows.contexts import (
     AsWindowed,
@@ -42,13 +41,21 @@ from aflow.operators.windows.contexts import (
     WindowTriggerContext,
     window_text,
 )
+from aflow.operators.windows.disk_windows import DiskWindows, disk_windows, entries_of
 from aflow.operators.windows.function import WindowFunction
 from aflow.operators.windows.lateness import LATE, WindowLifetime
 from aflow.operators.windows.logic import WindowLogic
 from aflow.operators.windows.merging_windows import MergingWindows
 from aflow.operators.windows.separate_windows import RecordWindows, SeparateWindows
 from aflow.operators.windows.staggers import staggers_of, stored_staggers
-from aflow.operators.windows.window_contents import EMPTY, KeyWindow, NoResult, contents_for
+from aflow.operators.windows.window_contents import (
+    EMPTY,
+    KeyWindow,
+    NoResult,
+    NotAdded,
+    contents_for,
+    distinguished,
+)
 from aflow.operators.windows.window_snapshots import WindowSnapshots, timer_row
 from aflow.operators.windows.window_state import WindowState, without_window_states
 from aflow.state.keyed_entries import CapturedRows, KeyedRows, merge_rows
@@ -64,6 +71,8 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         self._logic = logic
         self.on_error = logic.on_error
         self._contents = contents_for(logic)
+        #: The windows with ``OnDisk``; None: all are in memory, as merging ones always are.
+        self._disk: DiskWindows | None = None
 
     def open(self, context: OperatorContext) -> None:
         logic = self._logic
@@ -82,6 +91,8 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
             self._lifetime, context.clock, self._timers.queues, clocked=context.clocked
         )
         self._staggers = staggers_of(logic.assigner, context)
+        kinds = self._changed.kinds
+        self._disk = disk_windows(context, logic, kinds, self._contents, self._lifetime)
         self._windows = self._new_windows()
         self._backend = memory_backend(context, logic.key_type)
         self._window_state = None if merging else WindowState(context, logic.key_type, specs)
@@ -114,6 +125,14 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         finally:
             self._flush_outputs()
         self._changed.add(keys)
+        self._windows.evict()
+
+    def close(self) -> None:
+        try:
+            super().close()
+        finally:
+            if self._disk is not None:
+                self._disk.rows.close()
 
     def _add_restored(self, batch: Batch[Any], keys: Sequence[Hashable]) -> None:
         """Add records one by one, each at the watermark of its key."""
@@ -131,7 +150,7 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         # Hot path: the list of a record's windows is the only object made for it.
         add, ask = self._contents.add, self._logic.trigger.on_element
         if not isinstance(self.on_error, Fail):
-            add = _distinguished(add)
+            add = distinguished(add)
         trigger_context, late_until = self._trigger_context, self._lifetime.late
         proceed = TriggerResult.CONTINUE
         moments = self._record_times(batch)
@@ -154,7 +173,7 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
                     if one is None and time <= late_until:
                         late.append(self.index_of(batch, left))
                 break
-            except _NotAdded as exc:
+            except NotAdded as exc:
                 self.settle(exc.cause, batch, self.index_of(batch, left))
                 if one is not None and one.cleanup is None:
                     self._windows.discard_if_empty(one)
@@ -207,13 +226,20 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         if keys is None:
             if any(part.keys is not None for part in states):
                 states = self._captured_states(changes=False)
-            return merge_rows([KeyedRows(self._snapshots.capture(self._windows)), *states])
+            return merge_rows([self._captured_windows(None, self._windows.of(None)), *states])
         for part in states:
             keys.update(part.keys or ())  # state of a key may have expired
         found = list(self._windows.of(keys))
         if too_many(keys, len(found), len(self._windows)):
             return self._captured_rows(None)
-        return merge_rows([KeyedRows(self._snapshots.capture(found), keys), *states])
+        return merge_rows([self._captured_windows(keys, found), *states])
+
+    def _captured_windows(
+        self, keys: set[Hashable] | None, found: Iterable[KeyWindow]
+    ) -> KeyedRows:
+        """Return the rows of windows: of those ``found`` in memory, and of those on disk."""
+        away = None if self._disk is None else self._disk.rows.stored(keys, entries_of)
+        return KeyedRows(self._snapshots.capture(found, away), keys)
 
     def _captured_states(self, *, changes: bool) -> list[KeyedRows]:
         """Return the function's state of keys and of windows."""
@@ -242,6 +268,7 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
             yield from self._window_state.restore_in_pieces(snapshot.keyed)
         for keys in self._snapshots.restore_in_pieces(snapshot):
             self._changed.observe(keys)
+            self._windows.evict()
             yield
         self._changed.begin()
 
@@ -257,7 +284,7 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         logic, lifetime = self._logic, self._lifetime
         timers = self._timers.queues[lifetime.domain]
         if not logic.assigner.merging:
-            return SeparateWindows(logic.assigner, lifetime, timers, self._staggers)
+            return SeparateWindows(logic.assigner, lifetime, timers, self._staggers, self._disk)
         return MergingWindows(
             logic.assigner,
             lifetime,
@@ -309,12 +336,9 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         for at, window, keys in self._timers.queues[domain].due(now):
             if keys is not None:
                 yield at, self._windows.find(window, keys)
+                self._windows.evict()
                 continue
-            found: list[KeyWindow] = []
-            for some in slices(self._windows.all_in(window)):
-                found += some
-                yield at, []
-            for some in drained_slices(found):
+            for some in self._windows.slices_in(window):
                 yield at, some
 
     def _fire_timer(self, domain: TimeDomain, at: Timestamp, one: KeyWindow) -> None:
@@ -418,11 +442,10 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
 
     def _clean_up_kept(self) -> Iterator[int]:
         """Clean up the windows that were kept beyond the end of event time, except global ones, in pieces."""
-        kept: list[KeyWindow] = []
-        for found in slices(self._windows):
-            kept += [one for one in found if one.window != GLOBAL_WINDOW]
-            yield 0
-        for some in drained_slices(kept):
+        for some in self._windows.kept():
+            if not some:
+                yield 0
+                continue
             self._sides.begin()
             self._mark_changed(some)
             for one in some:
@@ -471,23 +494,3 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
             key=one.key,
             timestamp=at,
         )
-
-
-class _NotAdded(Exception):
-    """The function of the accumulation raised ``cause`` for a record; no error of an assigner or a trigger."""
-
-    def __init__(self, cause: BaseException) -> None:
-        super().__init__()
-        self.cause = cause
-
-
-def _distinguished(add: Callable[[Any, Any, Timestamp], Any]) -> Callable[..., Any]:
-    """Return ``add`` such that its errors differ from those of assigners and triggers."""
-
-    def distinguished(held: Any, value: Any, timestamp: Timestamp) -> Any:
-        try:
-            return add(held, value, timestamp)
-        except RAISED as exc:
-            raise _NotAdded(exc) from exc
-
-    return distinguished

@@ -16,7 +16,7 @@ from aflow.operators.windows.merging_windows import MergingWindows
 from aflow.operators.windows.separate_windows import SeparateWindows
 from aflow.operators.windows.window_contents import EMPTY, KeyWindow, WindowContents
 from aflow.operators.windows.window_state import PREFIX
-from aflow.state.keyed_entries import Keyed, KeyGroupCodec, KeyRow
+from aflow.state.keyed_entries import CombinedRows, Keyed, KeyGroupCodec, KeyRow
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.state.specs import RESERVED
 from aflow.state.tables import TOUCHED
@@ -57,9 +57,15 @@ class WindowSnapshots:
         """Return the operator state by which ``restore`` checks that it can read a snapshot."""
         return {_KIND: (PLAIN.encode(self._kind),)}
 
-    def capture(self, found: Iterable[KeyWindow]) -> Mapping[str, list[KeyRow]]:
-        """Return the rows of some windows. Raises ``CheckpointError`` for values that cannot be encoded."""
-        return {WINDOW_ROWS: list(self._entries(found))}
+    def capture(
+        self, found: Iterable[KeyWindow], away: Iterable[KeyRow] | None
+    ) -> Mapping[str, Iterable[KeyRow]]:
+        """Return the rows of some windows, and those that are read later, if any.
+
+        Raises ``CheckpointError`` for values that cannot be encoded.
+        """
+        rows = list(self._entries(found))
+        return {WINDOW_ROWS: rows if away is None else CombinedRows(rows, away)}
 
     def restore_in_pieces(self, snapshot: OperatorSnapshot) -> Iterator[Sequence[Hashable]]:
         """Restore windows and timers; yields keys that were restored.
@@ -81,7 +87,7 @@ class WindowSnapshots:
                     if timers.set(at, window, key):
                         for one in self._windows.find(window, [key]):
                             one.timers += 1
-                yield ()
+                yield ()  # after which windows may be evicted
         self._timers.on_restored()
 
     def _entries(self, found: Iterable[KeyWindow]) -> Iterator[KeyRow]:

@@ -94,6 +94,11 @@ class RangedRows:
         """Return the number of rows."""
         return self._resident_count() + sum(self._away.values())
 
+    def count(self, number: int) -> int:
+        """Return the number of rows of a number."""
+        resident = len(self._recent.get(number, ())) + len(self._older.get(number, ()))
+        return resident + self._away.get(number, 0)
+
     def load(self, wanted: Mapping[int, Iterable[Hashable]]) -> None:
         """Make the existing rows of keys recent. The owner may change all recent rows until it calls ``evict``."""
         # Hot path (benchmark `state_windows`): once for each batch.
@@ -118,16 +123,21 @@ class RangedRows:
             else:
                 self._read(absent)
 
-    def evict(self) -> None:
-        """Write and evict rows of the older generation until there is room."""
+    def evict(self) -> bool:
+        """Write and evict rows of the older generation until there is room.
+
+        Return True if there are new dicts of recent rows.
+        """
+        rotated = False
         count = self._resident_count()
         if count <= self._limit:
-            return
+            return rotated
         self._prepare()
         surplus = count - self._limit + min(_AT_ONCE, self._limit // 8)
         while surplus > 0:
             if not self._older:
                 self._rotate()
+                rotated = True
             number, rows = next(iter(self._older.items()))
             count = min(len(rows), surplus)
             evicted = [rows.popitem() for _ in range(count)]
@@ -137,6 +147,7 @@ class RangedRows:
                 self._put(number, evicted)
             self._away[number] += count
             surplus -= count
+        return rotated
 
     def flush(self) -> Iterator[None]:
         """Write all rows that may differ from the database, in pieces. Nothing else may be called meanwhile."""
@@ -154,6 +165,19 @@ class RangedRows:
                 self._older.setdefault(number, {}).update(rows)
                 self._recent[number] = {}
         self._older_written = True
+
+    def key_slices(self, number: int) -> Iterator[list[Hashable]]:
+        """Yield the keys of a number, some hundred at a time. Rows may be loaded, removed and evicted meanwhile."""
+        resident = {*self._older.get(number, ()), *self._recent.get(number, ())}
+        yield from slices_of(list(resident))
+        start, stop = self._places.bounds(number)
+        while self._away.get(number):
+            self._prepare()
+            page = self._scratch.store.page(start, stop, _FLUSHED)
+            if not page:
+                return
+            start = page[-1][0] + b"\0"
+            yield [key for key in self._keys_at(page) if key not in resident]
 
     def items(self, number: int) -> Iterator[tuple[Hashable, Any]]:
         """Yield keys and rows of a number, first those in memory. Nothing else may be called meanwhile."""
@@ -439,6 +463,12 @@ class AwayRows:
                 for place, data in zip(places, self.view.get(places), strict=True):
                     if data is not None:
                         yield place, data
+
+
+def slices_of(keys: list[Hashable]) -> Iterator[list[Hashable]]:
+    """Yield ``keys`` in lists of some hundred."""
+    for start in range(0, len(keys), _FLUSHED):
+        yield keys[start : start + _FLUSHED]
 
 
 def _is_key(value: Hashable) -> bool:

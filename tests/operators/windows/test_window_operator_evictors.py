@@ -18,7 +18,8 @@ from aflow.operators.base import StateSize
 from aflow.operators.windows.function import WindowContext, WindowFunction
 from aflow.operators.windows.window_contents import contents_for
 from aflow.operators.windows.window_operator import WindowOperator
-from aflow.testing import Mode, OperatorHarness
+from aflow.testing import Mode
+from tests.operators.backends import BackendHarness as OperatorHarness
 from tests.operators.windows.window_steps import (
     NOTHING,
     SUM,

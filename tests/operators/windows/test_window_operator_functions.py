@@ -19,7 +19,8 @@ from aflow.operators.base import StateSize
 from aflow.operators.windows.function import WindowContext, WindowFunction
 from aflow.operators.windows.panes import PaneAggregateOperator
 from aflow.state.specs import ListState, ValueState
-from aflow.testing import At, Mode, OperatorHarness
+from aflow.testing import At, Mode
+from tests.operators.backends import BackendHarness as OperatorHarness
 from tests.operators.windows.window_steps import (
     SUM,
     Event,

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aflow.machines.windows.assigners import (
@@ -86,6 +86,7 @@ FUNCTIONS: st.SearchStrategy[tuple[dict[str, Any], Callable[[Sequence[int]], Any
     restarts=st.sets(st.integers(0, 25)),
     chunk=st.integers(1, 5),
 )
+@settings(deadline=None)
 def test_any_order_without_late_records_has_the_batch_result(
     records: list[Record],
     assigner: WindowAssigner[Any],
@@ -231,6 +232,7 @@ STEPS = st.lists(
     lateness=st.integers(0, 25),
     restarts=st.sets(st.integers(0, 25)),
 )
+@settings(deadline=None)
 def test_late_records_are_treated_as_the_specification_says(
     steps: list[list[Record] | Advance],
     assigner: WindowAssigner[Any],
@@ -270,6 +272,7 @@ def test_late_records_are_treated_as_the_specification_says(
     size=st.integers(1, 5),
     restarts=st.sets(st.integers(0, 40)),
 )
+@settings(deadline=None)
 def test_windows_of_a_count_are_runs_of_that_many_records_of_a_key(
     keys: list[str], size: int, restarts: set[int]
 ) -> None:

@@ -19,7 +19,8 @@ from aflow.operators.windows.factory import check_logic
 from aflow.operators.windows.lateness import LATE
 from aflow.operators.windows.logic import WindowLogic
 from aflow.operators.windows.window_operator import WindowOperator
-from aflow.testing import Mode, OperatorHarness
+from aflow.testing import Mode
+from tests.operators.backends import BackendHarness as OperatorHarness
 
 Event = tuple[str, int]
 Harness = OperatorHarness[Event, Any]
