@@ -49,7 +49,9 @@ BENCHMARKS = [
     Benchmark("timers", "register, delete and fire a timer for each of as many keys", 1_000_000, 3),
     Benchmark("join", "interval join, 10,000 keys, -2 s to +3 s, 1 s disorder", 1_000_000, 5),
     Benchmark("disk", "read, change and write a value of random keys on disk", 1_000_000, 3),
-    Benchmark("state", "10 M timers, and records of a join, on disk", 10_000_000, 1),
+    Benchmark(
+        "state", "10 M keys in windows, timers, and records of a join, on disk", 10_000_000, 1
+    ),
     Benchmark("latency", "5,000 events/s through three operators: ms from send to sink", 50_000, 1),
     Benchmark("shapes", "other forms of batches, steps and exchanges (decision 001)", 1_000_000, 5),
     Benchmark("checkpoint", "keyed_window with checkpoints, pauses, triggers", 8_000_000, 5),

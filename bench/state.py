@@ -20,7 +20,11 @@ from bench.harness import Budget, Measurement
 from bench.state_disk import Digest
 
 #: Modules with a case each, by name. ``in_aflow`` and ``by_hand`` return the ``Digest`` of the same results.
-CASES = {"timers": "bench.state_timers", "join": "bench.state_join"}
+CASES = {
+    "windows": "bench.state_windows",
+    "timers": "bench.state_timers",
+    "join": "bench.state_join",
+}
 #: Cases whose flow is another program than the measured one: as ``bench timers``, and without budget.
 WITH_FLOW = {"timers"}
 #: The cost per record is compared with that of this part of the records.
