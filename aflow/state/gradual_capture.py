@@ -29,7 +29,7 @@ Collect: TypeAlias = Callable[[list[Hashable], list[Any]], Mapping[str, Iterable
 """Returns the rows of some keys by their names in a snapshot. Raises ``CheckpointError``."""
 
 
-class Part(NamedTuple):
+class WaitingRows(NamedTuple):
     """Some of the rows of a capture."""
 
     waiting: dict[Hashable, Any]
@@ -59,7 +59,7 @@ class GradualCapture:
     __slots__ = ("__weakref__", "_observe", "_parts", "rows")
 
     def __init__(
-        self, parts: Iterable[Part], observe: Callable[[Collection[Hashable]], object]
+        self, parts: Iterable[WaitingRows], observe: Callable[[Collection[Hashable]], object]
     ) -> None:
         self._parts: Final = list(parts)
         self._observe: Final = observe
@@ -95,11 +95,11 @@ class GradualCapture:
                 self._collect_some(part)
                 yield
 
-    def _collect_some(self, part: Part) -> None:
+    def _collect_some(self, part: WaitingRows) -> None:
         found = [part.waiting.popitem() for _ in range(min(_PIECE, len(part.waiting)))]
         self._collect(part, [key for key, _ in found], [row for _, row in found])
 
-    def _collect(self, part: Part, keys: list[Hashable], rows: list[Any]) -> None:
+    def _collect(self, part: WaitingRows, keys: list[Hashable], rows: list[Any]) -> None:
         self._observe(keys)
         for name, piece in part.collect(keys, rows).items():
             if name not in self.rows:
@@ -120,7 +120,7 @@ class GradualCaptures:
         return self._last is not None
 
     def begin(
-        self, parts: Iterable[Part], observe: Callable[[Collection[Hashable]], object]
+        self, parts: Iterable[WaitingRows], observe: Callable[[Collection[Hashable]], object]
     ) -> GradualCapture:
         """Return a new capture; see ``GradualCapture``. Complete the last one before."""
         capture = GradualCapture(parts, observe)

@@ -21,7 +21,7 @@ from aflow.machines.timer_queue import TimerQueue
 from aflow.model.time import MAX_TIMESTAMP, Clock, TimeDomain, Timestamp
 from aflow.state.backend import KeyTimerQueue
 from aflow.state.cells import ValueCell
-from aflow.state.gradual_capture import MANY, GradualCaptures, Part
+from aflow.state.gradual_capture import MANY, GradualCaptures, WaitingRows
 from aflow.state.key_kinds import KeyKinds
 from aflow.state.keyed_entries import (
     CapturedRows,
@@ -196,7 +196,7 @@ class MemoryBackend:
 
     def _captured_gradually(self) -> KeyedRows:
         """Capture the rows of all keys; they are collected in pieces."""
-        parts = [Part(table.rows.copy(), table.collected) for table in self._tables]
+        parts = [WaitingRows(table.rows.copy(), table.collected) for table in self._tables]
         capture = self._gradual.begin(parts, self._kinds.see)
         return KeyedRows(dict(capture.rows), None, self._tables.described(), capture.gather)
 

@@ -27,7 +27,7 @@ from aflow.operators.windows.contexts import window_text
 from aflow.state.aggregates.exact import plus
 from aflow.state.backend_choice import OnDisk, make_scratch
 from aflow.state.disk.ranged_rows import Numbered, RangedRows, RowCodec
-from aflow.state.gradual_capture import MANY, GradualCaptures, Part
+from aflow.state.gradual_capture import MANY, GradualCaptures, WaitingRows
 from aflow.state.keyed_entries import (
     CapturedRows,
     CombinedRows,
@@ -267,7 +267,7 @@ class IncrementalWindows(Operator):
         """Return the rows of ``keys``, or of all keys."""
 
     @abstractmethod
-    def _parts(self) -> Iterable[Part]:
+    def _parts(self) -> Iterable[WaitingRows]:
         """Return all rows, which are in memory, as parts of a gradual capture."""
 
     @abstractmethod

@@ -50,7 +50,7 @@ from aflow.operators.windows.incremental_windows import (
 from aflow.operators.windows.lateness import LATE
 from aflow.operators.windows.staggers import Staggers, staggers_of, stored_staggers
 from aflow.operators.windows.two_stacks import Panes, TwoStacks
-from aflow.state.gradual_capture import Part
+from aflow.state.gradual_capture import WaitingRows
 from aflow.state.keyed_entries import Keyed, KeyRow
 from aflow.state.snapshot import OperatorSnapshot
 
@@ -190,9 +190,9 @@ class PaneAggregateOperator(IncrementalWindows):
             for key in among(keys, contents)
         ]
 
-    def _parts(self) -> Iterator[Part]:
+    def _parts(self) -> Iterator[WaitingRows]:
         for start, contents in self._panes.items():
-            yield Part(contents.copy(), partial(self._collected_of, start))
+            yield WaitingRows(contents.copy(), partial(self._collected_of, start))
 
     def _collected_of(
         self, start: Timestamp, keys: list[Hashable], rows: list[Any]

@@ -41,7 +41,7 @@ from aflow.operators.windows.disk_sessions import (
 from aflow.operators.windows.incremental_windows import IncrementalWindows, StoredRow
 from aflow.operators.windows.lateness import LATE
 from aflow.state.disk.ranged_rows import Numbered
-from aflow.state.gradual_capture import Part
+from aflow.state.gradual_capture import WaitingRows
 from aflow.state.keyed_entries import Keyed, KeyRow
 
 #: Keyed state: an accumulator with start and end of its session, its firings, and 1 if it has fired in its present
@@ -169,14 +169,14 @@ class SessionAggregateOperator(IncrementalWindows):
     def _rows(self, keys: set[Hashable] | None) -> list[StoredRow]:
         return list(map(_row, self._in_memory(keys)))
 
-    def _parts(self) -> Iterable[Part]:
+    def _parts(self) -> Iterable[WaitingRows]:
         def newest(keys: list[Hashable], some: list[Any]) -> Mapping[str, Iterable[KeyRow]]:
             return self._collected(list(map(_row, some)))
 
         def others(keys: list[Hashable], some: list[Any]) -> Mapping[str, Iterable[KeyRow]]:
             return self._collected(list(map(_row, chain.from_iterable(some))))
 
-        return Part(self._newest.copy(), newest), Part(self._others.copy(), others)
+        return WaitingRows(self._newest.copy(), newest), WaitingRows(self._others.copy(), others)
 
     def _entries_of(self, number: int, key: Hashable, data: bytes) -> Iterable[KeyRow]:
         return self._session_rows.entries(number, key, data)
