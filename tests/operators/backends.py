@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator
+from collections.abc import Callable, Generator, Hashable
 from contextlib import contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
@@ -37,7 +37,7 @@ BACKENDS = [
 ]
 
 _IN_MEMORY: Final[StateBackend] = InMemory()
-_CURRENT: Final = ContextVar("backend", default=_IN_MEMORY)
+_CURRENT: Final[ContextVar[StateBackend]] = ContextVar("backend", default=_IN_MEMORY)
 
 #: A folder in memory, where a database is opened without waiting for a disk.
 _FOLDER: Final = Path("/dev/shm")
@@ -75,7 +75,7 @@ def close_harnesses() -> None:
 
 
 @contextmanager
-def using(engine: DiskEngine | None, resident: int = 1) -> Iterator[StateBackend]:
+def using(engine: DiskEngine | None, resident: int = 1) -> Generator[StateBackend]:
     """Let new harnesses keep their state in ``engine``; None: in memory."""
     parent = _FOLDER if _FOLDER.is_dir() else None
     with TemporaryDirectory(prefix="aflow-test-", dir=parent) as folder:
@@ -98,7 +98,8 @@ class BackendHarness(OperatorHarness[T, U]):
         mode: Mode = Mode.STRAIGHT,
         **options: Any,
     ) -> None:
-        super().__init__(factory, key=key, mode=mode, **{"backend": backend(), **options})
+        options.setdefault("backend", backend())
+        super().__init__(factory, key=key, mode=mode, **options)
         created(self)
 
     def __del__(self) -> None:

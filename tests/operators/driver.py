@@ -28,7 +28,8 @@ class Driver(StepHarness[Operator, Any]):
     """A harness whose input and output are batches. Its calls can be chained. State is in the backend of the test."""
 
     def __init__(self, make: Callable[[], Operator], **options: Any) -> None:
-        super().__init__(make, **{"backend": backend(), **options})
+        options.setdefault("backend", backend())
+        super().__init__(make, **options)
         created(self)
 
     def __del__(self) -> None:

@@ -50,7 +50,7 @@ Numbered: TypeAlias = dict[int, dict[Hashable, Any]]
 class RowCodec(Protocol):
     """Encodes the rows."""
 
-    def encode(self, row: Any) -> bytes:
+    def encode(self, row: Any, /) -> bytes:
         """Return the bytes of a row. Raises ``CodecError``."""
         ...
 
