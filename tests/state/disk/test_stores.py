@@ -74,3 +74,24 @@ def test_the_first_keys_of_a_range_are_found(store: Store) -> None:
     assert store.first(b"b", b"e", 2) == [b"b", b"c"]
     assert store.first(b"b", b"e", 9) == [b"b", b"c", b"d"]
     assert store.first(b"x", b"z", 9) == []
+
+
+def test_the_first_entries_of_a_range_are_read(store: Store) -> None:
+    store.write((key, b"of " + key) for key in (b"a", b"b", b"c", b"d"))
+
+    assert store.entries(b"b", b"d", 5) == [(b"b", b"of b"), (b"c", b"of c")]
+    assert store.entries(b"a", b"z", 1) == [(b"a", b"of a")]
+    assert store.first(b"b", b"d", 5) == [b"b", b"c"]
+    assert store.entries(b"x", b"z", 5) == []
+
+
+def test_a_range_is_deleted_but_not_from_earlier_views(store: Store) -> None:
+    store.write((key, b"") for key in (b"a", b"b", b"c", b"d"))
+    view = store.view()
+
+    store.delete_range(b"b", b"d")
+    store.write([(b"c", b"again")])
+
+    assert store.entries(b"", b"z", 5) == [(b"a", b""), (b"c", b"again"), (b"d", b"")]
+    assert [key for key, _ in view.items(b"", b"z")] == [b"a", b"b", b"c", b"d"]
+    view.close()
