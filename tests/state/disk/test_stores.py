@@ -98,3 +98,15 @@ def test_a_deleted_range_is_only_in_older_views(store: Store) -> None:
     store.write([(b"00500", b"y")])
     assert store.page(b"", b"9", 9999)[10] == (b"00500", b"y")
     view.close()
+
+
+def test_a_range_is_deleted_but_not_from_earlier_views(store: Store) -> None:
+    store.write((key, b"") for key in (b"a", b"b", b"c", b"d"))
+    view = store.view()
+
+    store.delete_range(b"b", b"d")
+    store.write([(b"c", b"again")])
+
+    assert store.page(b"", b"z", 5) == [(b"a", b""), (b"c", b"again"), (b"d", b"")]
+    assert [key for key, _ in view.items(b"", b"z")] == [b"a", b"b", b"c", b"d"]
+    view.close()
