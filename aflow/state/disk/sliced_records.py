@@ -111,6 +111,8 @@ class SlicedRecords:
         #: Resident rows.
         self._younger: dict[Slot, Row] = {}
         self._older: dict[Slot, Row] = {}
+        #: The number of rows to evict, once it is worth a write.
+        self._evictable = 0
         #: About the number of records in `_younger`.
         self._young = 0
         #: The number of writes of rows by slice. Slices that are not in it have no rows.
@@ -133,7 +135,10 @@ class SlicedRecords:
         Raises ``TypeError`` for a key that cannot be one.
         """
         # Hot path: once for each record.
-        self._evict(2 * len(keys))
+        self._evictable += 2 * len(keys)
+        if self._evictable >= _AT_ONCE or self._young > self._most_young:
+            self._evict(self._evictable)
+            self._evictable = 0
         width, begin, writes = self._width, self._begin, self._writes
         rows, take = self._younger, self._older.pop
         missing: list[tuple[Slot, Row]] = []
@@ -208,8 +213,8 @@ class SlicedRecords:
         return CapturedSlices(resident, view, self._key_codec, keys, numbers)
 
     def on_restored(self) -> None:
-        """Count the restored rows: the next captures are changes of them."""
-        self._resident(None)
+        """Make the next capture complete: the restored chain may have rows that had expired and were left out."""
+        self._dropped = 1 << 62
 
     @property
     def outlived(self) -> bool:
