@@ -88,7 +88,8 @@ class Chunk(Generic[T_co]):
     ``watermark`` (epoch ms or an aware ``datetime``) says that all later records of this split have later timestamps;
     only a source with ``emits_watermarks`` has any. It applies after the records of the chunk, and to the steps
     ``event_time(source_watermarks=True)``. Within a reader it never goes back. ``idle`` says that this split has no
-    records for now: it does not hold event time back until its next chunk with records or a watermark.
+    records for now: it does not hold event time back until its next chunk with records, or with a watermark that is
+    used.
     """
 
     values: Sequence[T_co]

@@ -14,6 +14,7 @@ from itertools import chain
 from typing import Any, Final, NamedTuple, TypeAlias
 from weakref import ref
 
+from aflow.state.key_kinds import KeyKinds
 from aflow.state.keyed_entries import KeyRow
 
 #: Number of rows from which a complete capture collects them in pieces.
@@ -51,18 +52,16 @@ class GradualRows:
 
 
 class GradualCapture:
-    """The rows of ``parts``, as they are now; ``observe`` is called with all their keys.
+    """The rows of ``parts``, as they are now; ``kinds`` observes all their keys.
 
     Raises ``CheckpointError`` if the first piece of a part cannot be encoded: a type that was not declared.
     """
 
-    __slots__ = ("__weakref__", "_observe", "_parts", "rows")
+    __slots__ = ("__weakref__", "_kinds", "_parts", "rows")
 
-    def __init__(
-        self, parts: Iterable[WaitingRows], observe: Callable[[Collection[Hashable]], object]
-    ) -> None:
+    def __init__(self, parts: Iterable[WaitingRows], kinds: KeyKinds) -> None:
         self._parts: Final = list(parts)
-        self._observe: Final = observe
+        self._kinds: Final = kinds
         self.rows: Final[dict[str, GradualRows]] = {}
         """By their names in a snapshot."""
         for part in self._parts:
@@ -78,6 +77,12 @@ class GradualCapture:
         that cannot be hashed.
         """
         distinct = dict.fromkeys(keys)
+        self._kinds.see(distinct)
+        if self._kinds.mixed:
+            # A row would be stored under an equal key of another type.
+            for _ in self.gather():
+                pass
+            return
         for part in self._parts:
             waiting = part.waiting
             if waiting:
@@ -100,7 +105,7 @@ class GradualCapture:
         self._collect(part, [key for key, _ in found], [row for _, row in found])
 
     def _collect(self, part: WaitingRows, keys: list[Hashable], rows: list[Any]) -> None:
-        self._observe(keys)
+        self._kinds.see(keys)
         for name, piece in part.collect(keys, rows).items():
             if name not in self.rows:
                 self.rows[name] = GradualRows(self, [])
@@ -119,11 +124,9 @@ class GradualCaptures:
     def __bool__(self) -> bool:
         return self._last is not None
 
-    def begin(
-        self, parts: Iterable[WaitingRows], observe: Callable[[Collection[Hashable]], object]
-    ) -> GradualCapture:
+    def begin(self, parts: Iterable[WaitingRows], kinds: KeyKinds) -> GradualCapture:
         """Return a new capture; see ``GradualCapture``. Complete the last one before."""
-        capture = GradualCapture(parts, observe)
+        capture = GradualCapture(parts, kinds)
         self._last = ref(capture)
         return capture
 

@@ -197,7 +197,7 @@ class MemoryBackend:
     def _captured_gradually(self) -> KeyedRows:
         """Capture the rows of all keys; they are collected in pieces."""
         parts = [WaitingRows(table.rows.copy(), table.collected) for table in self._tables]
-        capture = self._gradual.begin(parts, self._kinds.see)
+        capture = self._gradual.begin(parts, self._kinds)
         return KeyedRows(dict(capture.rows), None, self._tables.described(), capture.gather)
 
     def _most_rows(self) -> int:

@@ -188,7 +188,7 @@ class IncrementalWindows(Operator):
     def _captured_gradually(self) -> CapturedRows:
         """Capture all rows, which are in memory; they are collected in pieces."""
         self._changed.rest(self._row_count())
-        capture = self._gradual.begin(self._parts(), self._changed.observe)
+        capture = self._gradual.begin(self._parts(), self._changed.kinds)
         more = self._more_rows(None)
         self._changed.observe([key for rows in more.values() for key, _ in rows])
         keyed = KeyedRows({**capture.rows, **more}, gather=capture.gather)

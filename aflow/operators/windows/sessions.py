@@ -28,7 +28,7 @@ from aflow.model.keys import check_key
 from aflow.model.time import MAX_TIMESTAMP, TimeDomain, Timestamp
 from aflow.model.windows import TimeWindow
 from aflow.operators.accumulation import Accumulation
-from aflow.operators.base import RAISED, OperatorContext, StateSize
+from aflow.operators.base import RAISED, OperatorContext, StateSize, unsupported
 from aflow.operators.pieces import drained
 from aflow.operators.windows.disk_panes import distinct_keys
 from aflow.operators.windows.disk_sessions import (
@@ -51,6 +51,10 @@ _SESSIONS: Final = "@sessions"
 
 _Result = tuple[TimeWindow, Hashable, Any, int]
 """Window, key, accumulator and firing."""
+
+
+#: Types of which equal keys have equal bytes, if all keys are of one of them.
+_ALIKE: Final[tuple[set[type], ...]] = ({int}, {str}, {bytes})
 
 
 class SessionAggregateOperator(IncrementalWindows):
@@ -197,6 +201,9 @@ class SessionAggregateOperator(IncrementalWindows):
     def _load(self, keys: Sequence[Hashable]) -> None:
         """Make the sessions of ``keys`` those that lookups find."""
         assert self._on_disk is not None
+        if set(map(type, keys)) not in _ALIKE:
+            # Sessions of equal keys have rows of their own as long as their kinds are not known to be mixed.
+            self._changed.observe([key for key in keys if unsupported(key) is None])
         wanted = distinct_keys(keys)
         self._on_disk.load({NEWEST: wanted, OTHERS: wanted})
 
@@ -216,6 +223,7 @@ class SessionAggregateOperator(IncrementalWindows):
             if min(end - 1 + self._lateness, MAX_TIMESTAMP) <= watermark:
                 return False
             check_key(key)
+            key = self._known_key(key)
             session = OpenSession(key, time, end, self._accumulation.first(value))
             self._store(session, watermark)
         elif len(touched) == 1 and (not touched[0].fired or end - 1 <= watermark):
@@ -227,6 +235,15 @@ class SessionAggregateOperator(IncrementalWindows):
             session = self._merged(touched, time, end, value)
             self._store(session, watermark)
         return True
+
+    def _known_key(self, key: Hashable) -> Hashable:
+        """Return the key by which a row is found that a database may have for ``key``: that of its other sessions."""
+        if self._on_disk is None:
+            return key
+        newest = self._newest.get(key)
+        if newest is not None:
+            return newest.key
+        return self._others[key][0].key if key in self._others else key
 
     def _fold(self, session: OpenSession, time: Timestamp, end: Timestamp, value: object) -> None:
         session.held = self._accumulation.add(session.held, value)

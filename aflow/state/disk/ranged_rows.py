@@ -170,6 +170,7 @@ class RangedRows:
         """Yield the keys of a number, some hundred at a time. Rows may be loaded, removed and evicted meanwhile."""
         resident = {*self._older.get(number, ()), *self._recent.get(number, ())}
         yield from slices_of(list(resident))
+        self._prepare()  # it may move all rows to other places; no key of another kind is observed after that
         start, stop = self._places.bounds(number)
         while self._away.get(number):
             self._prepare()

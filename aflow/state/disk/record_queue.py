@@ -62,6 +62,8 @@ class RecordQueue:
         place = _PLACE.pack(self._prefix, at + _OFFSET, number)
         if self._unwritten.pop(place, None) is None:
             self._unwritten[place] = None
+            if len(self._unwritten) >= _AT_ONCE:
+                self._flush()
 
     def due(self, until: Timestamp) -> Iterator[list[Queued]]:
         """Remove and yield the records up to timestamp ``until``, in order, some at a time.
