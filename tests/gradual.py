@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 
 import pytest
@@ -12,7 +12,7 @@ from aflow.state import gradual_capture, memory
 
 
 @contextmanager
-def gradual_captures(piece: int = 1) -> Iterator[None]:
+def gradual_captures(piece: int = 1) -> Generator[None]:
     """Collect all complete captures in pieces of ``piece`` rows."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(memory, "MANY", 1)

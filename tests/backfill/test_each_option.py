@@ -28,6 +28,7 @@ ELSEWHERE = {
     "Session(domain)": "test_event_time_only",
     "windows.DynamicSession(domain)": "test_event_time_only",
     "triggers.ContinuousEventTime(every)": "fires by the watermark, which history has for each record: test_moments",
+    "Stream.event_time(source_watermarks)": "without effect over history: test_source_watermarks",
     "Stream.to(sink)": "every case ends in one",
     "Stream.to(name)": "every case ends in one",
     "KeyedStream.map_async(ordered)": "refused by the method itself",

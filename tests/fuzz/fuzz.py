@@ -87,15 +87,17 @@ def _check_round(cases: SearchStrategy[Checked], seed: int, end: float) -> None:
         with pytest.MonkeyPatch.context() as patch:
             # Hypothesis also draws constants that it finds in the modules that were imported, so that a seed would
             # have other cases in each process of the suite.
-            patch.setattr(
-                HypothesisProvider, "_maybe_draw_constant", lambda *_, **__: None, raising=False
-            )
+            patch.setattr(HypothesisProvider, "_maybe_draw_constant", _nothing, raising=False)
             check()
     except BaseException as exc:
         exc.add_note(
             f"Repeat it with `make fuzz MINUTES=1 SEED={seed}`, or call check() of the case above."
         )
         raise
+
+
+def _nothing(*_: object, **__: object) -> None:
+    """Draw no constant."""
 
 
 def _first_seed() -> int:

@@ -61,6 +61,8 @@ def created(harness: StepHarness[Any, Any]) -> None:
 
 def close_unused(harness: StepHarness[Any, Any]) -> None:
     """Close a harness that is deleted, before the garbage collector deletes its operator."""
+    if not hasattr(harness, "operator"):
+        return  # it could not be created
     if isinstance(harness.operator.context.backend, OnDisk):
         with suppress(AflowError):
             harness.close()

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from aflow.errors import CheckpointError
 from aflow.model.key_groups import DEFAULT_KEY_GROUPS, KeyGroupRange
+from aflow.state.gradual_capture import GradualCapture
 from aflow.state.keyed_entries import CapturedRows, KeyedRows, KeyGroupCodec
 from aflow.state.memory import MemoryBackend
 from aflow.state.snapshot import STATES, OperatorSnapshot, replay
@@ -170,16 +171,24 @@ def test_a_row_that_expires_between_pieces_may_be_missing_and_no_other() -> None
     assert len(restored.backend.keys("list")) <= 20
 
 
-def test_a_capture_that_nobody_needs_any_more_costs_nothing() -> None:
+def test_a_dropped_capture_collects_nothing_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    saved: list[list[object]] = []
+
+    def save(_: object, keys: list[object]) -> None:
+        saved.append(keys)
+
+    monkeypatch.setattr(GradualCapture, "save", save)
     step = Step()
     step.change("set", list(range(20)), 1)
     captured = step.backend.capture(changes=False)
+    step.change("set", [1], 2)
+    assert saved == [[1]]
     del captured
     gc.collect()
 
-    step.change("set", [1], 2)
+    step.change("set", [2], 3)
 
-    assert not step.backend._gradual  # it was not completed either
+    assert saved == [[1]]
 
 
 def test_a_capture_outlives_its_backend() -> None:

@@ -228,9 +228,10 @@ class RangedRows:
         ``has_changed`` is called with their keys, until it returns False.
         """
         wanted = has_changed(list(self._older.pop(number, ())))
-        if self._away.pop(number, None) is None:
+        if number not in self._away:
             return
         self._prepare()
+        del self._away[number]
         pages = self._pages(number, _AT_ONCE)
         while wanted and (page := next(pages, None)) is not None:
             wanted = has_changed(self._keys_at(page))
@@ -320,15 +321,24 @@ class RangedRows:
     # ------------------------------------------------------------------------------------- database
 
     def _prepare(self) -> None:
-        """Bring the database up to date before it is used: delete removed rows, and add slots if keys are mixed."""
-        if self._removed:
-            removed, self._removed = self._removed, set()
-            places = self._places
-            self._scratch.store.write(
-                (), [places.head(number) + places.tails((key,))[0] for number, key in removed]
-            )
+        """Bring the database up to date before it is used: add slots if keys are mixed, and delete removed rows."""
         if self._kinds.mixed and not self._places.slotted:
             self._add_slots()
+        if self._removed:
+            removed, self._removed = self._removed, set()
+            self._scratch.store.write((), self._places_of(removed))
+
+    def _places_of(self, rows: Iterable[tuple[int, Hashable]]) -> list[bytes]:
+        """Return the database keys of rows. With slots they are looked up: an equal key may have been stored."""
+        places = self._places
+        if not places.slotted:
+            return [places.head(number) + places.tails((key,))[0] for number, key in rows]
+        found: list[bytes] = []
+        for number, key in rows:
+            page = self._scratch.store.page(*places.slot(number, key), _AT_ONCE)
+            stored = self._keys_at(page)
+            found += [place for one, (place, _) in zip(stored, page, strict=True) if one == key]
+        return found
 
     def _add_slots(self) -> None:
         """Write all rows again with slots."""
