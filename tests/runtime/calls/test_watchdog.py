@@ -302,7 +302,8 @@ def test_a_function_that_holds_the_interpreters_lock_is_found_when_it_is_over() 
         await asyncio.sleep(0.02)
         return sum(range(30_000_000)) if value == 2 else value
 
-    ran = run(calling(add))
+    # On a busy machine the watching thread may get the lock too late to see it.
+    ran = next(found for _ in range(5) if (found := run(calling(add))).events)
 
     assert ran.only.seconds > LIMIT.total_seconds()
     assert str(ran.only).endswith(f"blocked the event loop for {ran.only.seconds:.3f} s")

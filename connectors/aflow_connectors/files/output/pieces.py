@@ -324,8 +324,9 @@ class FolderRecovery(OwnedFolder):
         """Restore the folder of checkpoint ``last``, wherever it is now."""
         self._refuse_output_of_others(owner)
         former = [self._pieces_elsewhere(one, owner, records) for one in prepared]
-        # Withdrawals are counted by folder, so a piece of another one does not say which of these it has seen.
-        since = min(
+        # The newest piece says which withdrawals the checkpoint has seen: a writer that was bypassed has older ones.
+        # Withdrawals are counted by folder, so a piece of another folder does not say which of these it has seen.
+        since = max(
             0 if there else one.generation for one, there in zip(prepared, former, strict=True)
         )
         for first, end in records.withdrawn[since:]:
