@@ -109,7 +109,7 @@ class MemoryBackend:
         self._gradual.complete()
         self._sweep()
         changed, self._changed = self._changed, set()
-        most = self._most_rows()
+        most = max((len(table.rows) for table in self._tables), default=0)
         if not changes or (changed is not None and len(changed) > max(_FEW, most // 2)):
             changed = None
         if changed is None and most >= MANY:
@@ -199,9 +199,6 @@ class MemoryBackend:
         parts = [WaitingRows(table.rows.copy(), table.collected) for table in self._tables]
         capture = self._gradual.begin(parts, self._kinds)
         return KeyedRows(dict(capture.rows), None, self._tables.described(), capture.gather)
-
-    def _most_rows(self) -> int:
-        return max((len(table.rows) for table in self._tables), default=0)
 
     def _note(self, changed: Iterable[Hashable]) -> None:
         if self._changed is not None:

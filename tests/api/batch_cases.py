@@ -10,6 +10,7 @@ from typing import Any, Final
 import aflow as af
 from tests.backfill import keyed_steps, pair_steps, steps
 from tests.backfill.items import Item, Items, keyed, millis
+from tests.delayed_trigger import FiresAfterEach
 
 Build = Callable[[Items], af.Stream[Any]]
 
@@ -77,29 +78,14 @@ class Told(af.KeyedProcess[str, Any, tuple[Any, ...]]):
         return [("timer", ctx.key, at)]
 
 
-class SoonAfter(af.triggers.Trigger[Item]):
+class SoonAfter(FiresAfterEach):
     """Fire 3 ms after each record: by event timers that are at no multiples of a period."""
+
+    def __init__(self) -> None:
+        super().__init__(3)
 
     def __repr__(self) -> str:
         return "SoonAfter()"  # part of the names of tests
-
-    def on_element(
-        self,
-        value: Item,
-        timestamp: int,
-        window: af.TimeWindow,
-        ctx: af.triggers.TriggerContext,
-    ) -> af.triggers.TriggerResult:
-        ctx.set_event_timer(timestamp + 3)
-        return af.triggers.TriggerResult.CONTINUE
-
-    def on_event_time(
-        self, at: int, window: af.TimeWindow, ctx: af.triggers.TriggerContext
-    ) -> af.triggers.TriggerResult:
-        return af.triggers.TriggerResult.FIRE
-
-    def clear(self, window: af.TimeWindow, ctx: af.triggers.TriggerContext) -> None:
-        return None
 
 
 class Beside(af.BroadcastProcess[Any, Item, Item, tuple[str, Item]]):

@@ -13,6 +13,7 @@ import aflow as af
 from tests.backfill.comparison import Case, Results, together
 from tests.backfill.items import Item, Items, drawn, keyed, millis, ticking
 from tests.backfill.steps import of_window, plus
+from tests.delayed_trigger import FiresAfterEach
 
 
 class Told(af.KeyedProcess[int, Item, Item]):
@@ -71,30 +72,8 @@ def continuous_for_ever(items: Items) -> Items:
     return windows.fold(int, plus, name="continuous").map(of_window)
 
 
-class AtMoments(af.triggers.Trigger[Item]):
-    """Fires at some moments in the middle of a window."""
-
-    def on_element(
-        self,
-        value: Item,
-        timestamp: int,
-        window: af.TimeWindow,
-        ctx: af.triggers.TriggerContext,
-    ) -> af.triggers.TriggerResult:
-        ctx.set_event_timer(timestamp + 5)
-        return af.triggers.TriggerResult.CONTINUE
-
-    def on_event_time(
-        self, at: int, window: af.TimeWindow, ctx: af.triggers.TriggerContext
-    ) -> af.triggers.TriggerResult:
-        return af.triggers.TriggerResult.FIRE
-
-    def clear(self, window: af.TimeWindow, ctx: af.triggers.TriggerContext) -> None:
-        """Its timers may fire without effect."""
-
-
 def of_a_user(items: Items) -> Items:
-    windows = keyed(items).window(af.Tumbling(millis(100)), trigger=AtMoments())
+    windows = keyed(items).window(af.Tumbling(millis(100)), trigger=FiresAfterEach(5))
     return windows.fold(int, plus, name="moments").map(of_window)
 
 
