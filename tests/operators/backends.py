@@ -1,13 +1,13 @@
-"""Harnesses of which the state is in the backend of the test module: in memory, or in a tiny cache above a database."""
+"""Harnesses of which the state is in the backend of the test module: in memory, or a tiny cache above a database."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Hashable
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from contextvars import ContextVar
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Final, TypeVar
+from typing import Any, Final, Literal, TypeVar
 from weakref import WeakSet
 
 import pytest
@@ -18,21 +18,21 @@ from aflow.state.backend_choice import DiskEngine, InMemory, OnDisk, StateBacken
 from aflow.state.disk.rocksdb import rocksdb_installed
 from aflow.testing import Mode, OperatorHarness
 from aflow.testing.step_harness import StepHarness
+from tests.sorted_store import sorted_stores
 
 T = TypeVar("T")
 U = TypeVar("U")
 
-#: With one resident row nearly every batch evicts rows.
-BACKENDS = [
-    pytest.param(None, id="memory"),
+#: On disk with a database of the tests. With one resident row nearly every batch evicts rows.
+BACKENDS = [pytest.param("memory"), pytest.param("disk")]
+
+#: On disk with each database.
+ENGINES = [
     pytest.param(DiskEngine.SQLITE, id="sqlite"),
     pytest.param(
         DiskEngine.ROCKSDB,
         id="rocksdb",
-        marks=[
-            pytest.mark.slow,  # a database takes some milliseconds to open
-            pytest.mark.skipif(not rocksdb_installed(), reason="needs rocksdict"),
-        ],
+        marks=pytest.mark.skipif(not rocksdb_installed(), reason="needs rocksdict"),
     ),
 ]
 
@@ -77,16 +77,20 @@ def close_harnesses() -> None:
 
 
 @contextmanager
-def using(engine: DiskEngine | None, resident: int = 1) -> Generator[StateBackend]:
-    """Let new harnesses keep their state in ``engine``; None: in memory."""
+def using(
+    kind: Literal["memory", "disk"] | DiskEngine, resident: int = 1
+) -> Generator[StateBackend]:
+    """Let new harnesses keep their state in the backend of ``kind``: see ``BACKENDS`` and ``ENGINES``."""
     parent = _FOLDER if _FOLDER.is_dir() else None
-    with TemporaryDirectory(prefix="aflow-test-", dir=parent) as folder:
-        chosen = InMemory() if engine is None else OnDisk(engine, Path(folder), resident)
+    with ExitStack() as end:
+        chosen: StateBackend = _IN_MEMORY
+        if kind != "memory":
+            folder = end.enter_context(TemporaryDirectory(prefix="aflow-test-", dir=parent))
+            engine = kind if isinstance(kind, DiskEngine) else end.enter_context(sorted_stores())
+            chosen = OnDisk(engine, Path(folder), resident)
         token = _CURRENT.set(chosen)
-        try:
-            yield chosen
-        finally:
-            _CURRENT.reset(token)
+        end.callback(_CURRENT.reset, token)
+        yield chosen
 
 
 class BackendHarness(OperatorHarness[T, U]):

@@ -9,7 +9,7 @@ import pytest
 from aflow.model.time import Timestamp
 from aflow.state.backend_choice import DiskEngine
 from tests.gradual import gradual_captures
-from tests.operators.backends import BACKENDS, using
+from tests.operators.backends import ENGINES, using
 from tests.operators.driver import Driver
 from tests.operators.test_captures import OPERATORS, windows
 
@@ -54,7 +54,7 @@ def _rows_written_before_the_first_other_type(driver: Driver) -> None:
     driver.watermark(5000)
 
 
-@pytest.mark.parametrize("backend", BACKENDS[1:])
+@pytest.mark.parametrize("engine", ENGINES)
 @pytest.mark.parametrize("resident", [1, 4, 16])
 @pytest.mark.parametrize(
     ("step", "story"),
@@ -65,14 +65,14 @@ def _rows_written_before_the_first_other_type(driver: Driver) -> None:
     ],
 )
 def test_windows_on_disk_have_the_results_of_those_in_memory(
-    backend: DiskEngine, resident: int, step: str, story: Callable[[Driver], None]
+    engine: DiskEngine, resident: int, step: str, story: Callable[[Driver], None]
 ) -> None:
     make = windows(lateness=0) if step == "general" else OPERATORS[step]
     in_memory = Driver(make)
     story(in_memory)
     expected = _found(in_memory)
 
-    with using(backend, resident):
+    with using(engine, resident):
         on_disk = Driver(make)
         story(on_disk)
 

@@ -11,9 +11,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aflow.model.time import MAX_TIMESTAMP
-from aflow.state.backend_choice import DiskEngine, InMemory, StateBackend
+from aflow.state.backend_choice import DiskEngine, InMemory, OnDisk, StateBackend
 from tests.operators import test_captures as captures
-from tests.operators.backends import BACKENDS, using
+from tests.operators.backends import ENGINES, using
 from tests.operators.driver import Driver
 from tests.operators.test_captures import (
     NOON,
@@ -36,9 +36,10 @@ from tests.operators.test_uneven_restores import Step as UnevenStep
 ON_DISK = ("tumbling", "sliding", "panes", "sessions", "general", "co-group")
 
 
-@pytest.fixture(autouse=True, scope="module", params=BACKENDS[1:])
-def engine(request: pytest.FixtureRequest) -> Iterator[StateBackend]:
-    with using(request.param) as chosen:
+@pytest.fixture(autouse=True, scope="module")
+def on_disk() -> Iterator[OnDisk]:
+    with using("disk") as chosen:
+        assert isinstance(chosen, OnDisk)
         yield chosen
 
 
@@ -120,8 +121,22 @@ class Switched(Life):
 @given(story=stories("abcde"))
 @settings(max_examples=40, deadline=None)
 def test_a_snapshot_is_continued_by_another_backend(
-    name: str, engine: StateBackend, story: list[Step]
+    name: str, on_disk: OnDisk, story: list[Step]
 ) -> None:
+    check_continued(name, on_disk, story)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("engine", ENGINES)
+@every_step
+@given(story=stories("abcde"))
+@settings(max_examples=6, deadline=None)
+def test_each_database_stores_the_same(name: str, engine: DiskEngine, story: list[Step]) -> None:
+    with using(engine) as chosen:
+        check_continued(name, chosen, story)
+
+
+def check_continued(name: str, engine: StateBackend, story: list[Step]) -> None:
     in_memory = Switched(name, InMemory(), InMemory())
     others = [Switched(name, InMemory(), engine), Switched(name, engine, InMemory())]
 
@@ -146,14 +161,12 @@ def lived(life: Switched, step: Step) -> tuple[Bag[Any], Bag[Any]]:
     return Bag(map(repr, life.driver.new_records())), late
 
 
-def test_the_folder_of_a_closed_step_is_removed(engine: StateBackend) -> None:
-    assert not isinstance(engine, InMemory)
-    assert engine.folder is not None
-    assert engine.engine in DiskEngine
-    before = set(engine.folder.iterdir())
+def test_the_folder_of_a_closed_step_is_removed(on_disk: OnDisk) -> None:
+    assert on_disk.folder is not None
+    before = set(on_disk.folder.iterdir())
     life = Life(OPERATORS["sessions"])
     life.live(Records([(key, 1, 0) for key in "abcd"], right=False))
-    during = set(engine.folder.iterdir()) - before
+    during = set(on_disk.folder.iterdir()) - before
 
     life.driver.close()
 

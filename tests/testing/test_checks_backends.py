@@ -14,19 +14,27 @@ from aflow.state.disk.rocksdb import rocksdb_installed
 from aflow.state.keyed_entries import KeyGroupCodec
 from aflow.state.memory import MemoryBackend
 from aflow.testing import check_backend
+from tests.sorted_store import sorted_stores
 
 
 def test_state_in_memory_is_a_backend() -> None:
     check_backend(lambda key_codec, clock: make_backend(InMemory(), key_codec, clock))
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("resident", [1, 10, 100_000], ids=["one", "few", "all"])
+def test_state_on_disk_is_a_backend(resident: int, tmp_path: Path) -> None:
+    with sorted_stores() as engine:
+        choice = OnDisk(engine, tmp_path, resident=resident)
+
+        check_backend(lambda key_codec, clock: make_backend(choice, key_codec, clock))
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", DiskEngine, ids=lambda engine: engine.value)
-def test_state_on_disk_is_a_backend(engine: DiskEngine, resident: int, tmp_path: Path) -> None:
+def test_state_in_each_database_is_a_backend(engine: DiskEngine, tmp_path: Path) -> None:
     if engine is DiskEngine.ROCKSDB and not rocksdb_installed():
         pytest.skip("needs rocksdict")
-    choice = OnDisk(engine, tmp_path, resident=resident)
+    choice = OnDisk(engine, tmp_path, resident=10)
 
     check_backend(lambda key_codec, clock: make_backend(choice, key_codec, clock))
 

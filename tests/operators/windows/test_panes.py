@@ -267,7 +267,7 @@ def test_a_record_costs_the_same_however_many_windows_it_is_in() -> None:
 
 def test_a_firing_takes_a_bounded_number_of_merges_for_a_key_on_average() -> None:
     counted = Counted()
-    with using(None):  # on disk the panes are merged at each firing
+    with using("memory"):  # on disk the panes are merged at each firing
         step = harness(windows=SlidingWindows(500, 1), accumulation=counted.accumulation)
 
     for time in range(3000):

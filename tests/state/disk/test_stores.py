@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
+from hypothesis.strategies import DataObject
 
 from aflow.state.disk.rocksdb import RocksdbStore, rocksdb_installed
 from aflow.state.disk.sqlite import SqliteStore
-from aflow.state.disk.store import Engine, Store
+from aflow.state.disk.store import Engine, Store, View
+from tests.sorted_store import SortedStore
 
 ENGINES = [
     pytest.param(SqliteStore, id="sqlite"),
@@ -18,6 +25,7 @@ ENGINES = [
         id="rocksdb",
         marks=pytest.mark.skipif(not rocksdb_installed(), reason="needs rocksdict"),
     ),
+    pytest.param(SortedStore, id="sorted"),
 ]
 
 
@@ -110,3 +118,65 @@ def test_a_range_is_deleted_but_not_from_earlier_views(store: Store) -> None:
     assert store.page(b"", b"z", 5) == [(b"a", b""), (b"c", b"again"), (b"d", b"")]
     assert [key for key, _ in view.items(b"", b"z")] == [b"a", b"b", b"c", b"d"]
     view.close()
+
+
+KEYS = st.binary(max_size=2)
+PUTS = st.dictionaries(KEYS, st.binary(max_size=3), max_size=6)
+
+
+class Stores(RuleBasedStateMachine):
+    """All databases answer alike, and their views."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._end = ExitStack()
+        self.stores: list[Store] = []
+        engines: list[Engine] = [SortedStore, SqliteStore, *[RocksdbStore][: rocksdb_installed()]]
+        for engine in engines:
+            store = engine(Path(self._end.enter_context(TemporaryDirectory())))
+            self._end.callback(store.close)
+            self.stores.append(store)
+        self.views: list[list[View]] = []
+
+    @rule(puts=PUTS, deletes=st.sets(KEYS, max_size=4))
+    def write(self, puts: dict[bytes, bytes], deletes: set[bytes]) -> None:
+        for store in self.stores:
+            store.write(puts.items(), deletes.difference(puts))
+
+    @rule(start=KEYS, stop=KEYS, in_pieces=st.booleans())
+    def delete(self, start: bytes, stop: bytes, *, in_pieces: bool) -> None:
+        for store in self.stores:
+            if in_pieces:
+                for _ in store.delete_in_pieces(start, max(start, stop)):
+                    pass
+            else:
+                store.delete_range(start, max(start, stop))
+
+    @rule(keys=st.lists(KEYS, max_size=4), start=KEYS, stop=KEYS, limit=st.integers(0, 5))
+    def read(self, keys: list[bytes], start: bytes, stop: bytes, limit: int) -> None:
+        first, *others = [
+            (store.get(keys), store.first(start, stop, limit), store.page(start, stop, limit))
+            for store in self.stores
+        ]
+        assert others == [first] * len(others)
+
+    @rule()
+    def view(self) -> None:
+        self.views.append([store.view() for store in self.stores])
+
+    @precondition(lambda self: self.views)
+    @rule(data=st.data(), keys=st.lists(KEYS, max_size=4), start=KEYS, stop=KEYS)
+    def read_a_view(self, data: DataObject, keys: list[bytes], start: bytes, stop: bytes) -> None:
+        views = data.draw(st.sampled_from(self.views))
+        first, *others = [(view.get(keys), list(view.items(start, stop))) for view in views]
+        assert others == [first] * len(others)
+
+    def teardown(self) -> None:
+        for views in self.views:
+            for view in views:
+                view.close()
+        self._end.close()
+
+
+TestStores = Stores.TestCase
+TestStores.settings = settings(max_examples=60, stateful_step_count=30)
