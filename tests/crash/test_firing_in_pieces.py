@@ -107,6 +107,13 @@ def postponed(monkeypatch: pytest.MonkeyPatch) -> Postponed:
     return counted
 
 
+@pytest.fixture(autouse=True)
+def cheap_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Omit what takes real time after each piece of a restore and of a firing: here each result is a piece."""
+    monkeypatch.setattr("aflow.runtime.checkpoints.restoration.can_keep_objects", lambda: False)
+    monkeypatch.setattr("aflow.runtime.loop_budget.release_gil", lambda: None)
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("mode", MODES)
 @pytest.mark.parametrize("seed", range(2))

@@ -179,4 +179,4 @@ class Stores(RuleBasedStateMachine):
 
 
 TestStores = Stores.TestCase
-TestStores.settings = settings(max_examples=60, stateful_step_count=30)
+TestStores.settings = settings(max_examples=25, stateful_step_count=30)
