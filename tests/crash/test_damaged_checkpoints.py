@@ -17,6 +17,8 @@ from aflow.testing import Crash, Pause, ScriptedSource, VirtualClock, virtual_ti
 from aflow.testing.scripted_source import Line
 from aflow_connectors.files import JsonLinesSink
 
+pytestmark = pytest.mark.usefixtures("inline_threads")
+
 MILLIS: Final = timedelta(milliseconds=1)
 RECORDS: Final = 400
 KEYS: Final = 40

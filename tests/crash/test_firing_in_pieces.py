@@ -21,6 +21,8 @@ from tests.operators.piece_steps import millis
 from tests.runtime.checkpoints.ledger_sink import LedgerSink
 from tests.runtime.impatient import ImpatientClock
 
+pytestmark = pytest.mark.usefixtures("inline_threads")
+
 RECORDS = 240
 
 

@@ -19,6 +19,8 @@ from tests.crash.branches import Event, Row, millis, numbers, windowed
 from tests.crash.test_random_pipelines import barriers, checkpointing, options
 from tests.runtime.checkpoints.ledger_sink import LedgerSink
 
+pytestmark = pytest.mark.usefixtures("inline_threads")
+
 COUNT = 150
 DELAY = millis(40)
 

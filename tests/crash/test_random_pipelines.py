@@ -43,6 +43,8 @@ from tests.crash.branches import (
 from tests.gradual import gradual_captures
 from tests.runtime.checkpoints.ledger_sink import LedgerSink
 
+pytestmark = pytest.mark.usefixtures("inline_threads")
+
 
 @dataclass(frozen=True, slots=True)
 class Case:

@@ -23,6 +23,8 @@ from tests.crash.async_branches import Row, millis
 from tests.crash.job_ends import MODES, start_again
 from tests.runtime.checkpoints.ledger_sink import LedgerSink
 
+pytestmark = pytest.mark.usefixtures("inline_threads")
+
 COUNT = 120
 KEYS = 5
 DELAY = 25
