@@ -39,9 +39,6 @@ ENGINES = [
 _IN_MEMORY: Final[StateBackend] = InMemory()
 _CURRENT: Final[ContextVar[StateBackend]] = ContextVar("backend", default=_IN_MEMORY)
 
-#: A folder in memory, where a database is opened without waiting for a disk.
-_FOLDER: Final = Path("/dev/shm")
-
 
 def backend() -> StateBackend:
     """Return the backend of the test."""
@@ -81,11 +78,10 @@ def using(
     kind: Literal["memory", "disk"] | DiskEngine, resident: int = 1
 ) -> Generator[StateBackend]:
     """Let new harnesses keep their state in the backend of ``kind``: see ``BACKENDS`` and ``ENGINES``."""
-    parent = _FOLDER if _FOLDER.is_dir() else None
     with ExitStack() as end:
         chosen: StateBackend = _IN_MEMORY
         if kind != "memory":
-            folder = end.enter_context(TemporaryDirectory(prefix="aflow-test-", dir=parent))
+            folder = end.enter_context(TemporaryDirectory(prefix="aflow-test-"))
             engine = kind if isinstance(kind, DiskEngine) else end.enter_context(sorted_stores())
             chosen = OnDisk(engine, Path(folder), resident)
         token = _CURRENT.set(chosen)
