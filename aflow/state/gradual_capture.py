@@ -1,15 +1,20 @@
-"""Complete captures of many rows in pieces, while records are processed.
+"""Captures of many rows in pieces, while records are processed.
 
-Theory. A capture promises the state of one moment. Copying the rows of a million keys at once takes 0.1 s, encoding
-them 0.3 s. So the moment itself only copies dicts of rows, and the rows are collected later (copy on write): in pieces,
-and for the keys of a batch before the batch may change them. The owner of the rows calls ``save`` for that. A row that
-was not saved is the same as at the moment of the capture, except that a sweep may have removed an expired one.
+Theory. A capture promises the state of one moment. To encode the rows of a million keys at once takes up to 1.5 s, and
+to copy their dict up to 50 ms. So the moment itself only lists the keys, and the rows are collected later (copy on
+write): in pieces, and for the keys of a batch before the batch may change them. The owner of the rows calls ``save``
+for that. A row that was not saved is the same as at the moment of the capture, except that a sweep may have removed an
+expired one.
+
+Which keys were collected in pieces is not recorded: a set of a million keys is copied when it grows. So a key of a
+later batch may be collected again. Its rows are the same both times, and an iteration leaves out the former ones.
 """
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Final, NamedTuple, TypeAlias
 from weakref import ref
@@ -17,25 +22,44 @@ from weakref import ref
 from aflow.state.key_kinds import KeyKinds
 from aflow.state.keyed_entries import KeyRow
 
-#: Number of rows from which a complete capture collects them in pieces.
-MANY: Final = 4096
+#: Number of rows from which a capture collects them in pieces: fewer are encoded in some milliseconds.
+MANY: Final = 2048
 
 #: Rows that are collected at once: a millisecond for rows that have to be encoded.
 _PIECE: Final = 512
 
-#: Stands for a key that does not wait.
-_ABSENT: Final = object()
+Collect: TypeAlias = Callable[[list[Hashable]], Mapping[str, Iterable[KeyRow]]]
+"""Returns the present rows of some keys by their names in a snapshot, also names without rows.
 
-Collect: TypeAlias = Callable[[list[Hashable], list[Any]], Mapping[str, Iterable[KeyRow]]]
-"""Returns the rows of some keys by their names in a snapshot. Raises ``CheckpointError``."""
+Raises ``CheckpointError``.
+"""
+
+
+def are_many(rows: int) -> bool:
+    """Return True if a capture of ``rows`` should collect them in pieces."""
+    return rows >= MANY
 
 
 class WaitingRows(NamedTuple):
     """Some of the rows of a capture."""
 
-    waiting: dict[Hashable, Any]
-    """The rows that are not collected, by key: a copy that belongs to the capture."""
+    keys: list[Hashable]
+    """The keys whose rows are not collected. The list belongs to the capture. A key may be without a row."""
     collect: Collect
+    most: int = sys.maxsize
+    """The maximum of keys that are collected at once, for keys with several rows."""
+
+
+def waiting_rows(
+    rows: dict[Hashable, Any],
+    collect: Callable[[list[tuple[Hashable, Any]]], Mapping[str, Iterable[KeyRow]]],
+) -> WaitingRows:
+    """Return all ``rows`` by key as a part of a capture; ``collect`` gets keys with their rows."""
+
+    def collect_present(keys: list[Hashable]) -> Mapping[str, Iterable[KeyRow]]:
+        return collect([(key, rows[key]) for key in keys if key in rows])
+
+    return WaitingRows(list(rows), collect_present)
 
 
 @dataclass(slots=True)
@@ -43,12 +67,19 @@ class GradualRows:
     """Rows under one name at the moment of a capture. Iteration collects what is missing first."""
 
     capture: GradualCapture
-    pieces: list[Iterable[KeyRow]]
+    pieces: list[Iterable[KeyRow]] = field(default_factory=list[Iterable[KeyRow]])
+    saved: list[Iterable[KeyRow]] = field(default_factory=list[Iterable[KeyRow]])
+    """Rows of keys of batches, which ``pieces`` may have too."""
 
     def __iter__(self) -> Iterator[KeyRow]:
         for _ in self.capture.gather():
             pass
-        return chain.from_iterable(self.pieces)
+        saved = self.capture.saved
+        rows = chain.from_iterable(self.pieces)
+        if not saved:
+            return rows
+        others = (row for row in rows if row[0] not in saved)
+        return chain(others, chain.from_iterable(self.saved))
 
 
 class GradualCapture:
@@ -57,59 +88,64 @@ class GradualCapture:
     Raises ``CheckpointError`` if the first piece of a part cannot be encoded: a type that was not declared.
     """
 
-    __slots__ = ("__weakref__", "_kinds", "_parts", "rows")
+    __slots__ = ("__weakref__", "_kinds", "_parts", "rows", "saved")
 
     def __init__(self, parts: Iterable[WaitingRows], kinds: KeyKinds) -> None:
         self._parts: Final = list(parts)
         self._kinds: Final = kinds
         self.rows: Final[dict[str, GradualRows]] = {}
         """By their names in a snapshot."""
+        self.saved: Final[set[Hashable]] = set()
+        """The keys of which all rows were collected for a batch."""
         for part in self._parts:
             self._collect_some(part)
 
     @property
     def is_complete(self) -> bool:
         """True once all rows are collected."""
-        return not any(part.waiting for part in self._parts)
+        return not any(part.keys for part in self._parts)
 
     def save(self, keys: Iterable[Hashable]) -> None:
         """Collect the rows of ``keys``, which may change now. Raises ``CheckpointError``, or ``TypeError`` for a key
         that cannot be hashed.
         """
-        distinct = dict.fromkeys(keys)
-        self._kinds.see(distinct)
+        saved = self.saved
+        new = [key for key in dict.fromkeys(keys) if key not in saved]
+        if not new:
+            return
+        self._kinds.see(new)
         if self._kinds.mixed:
             # A row would be stored under an equal key of another type.
             for _ in self.gather():
                 pass
             return
         for part in self._parts:
-            waiting = part.waiting
-            if waiting:
-                found = [
-                    (key, row)
-                    for key in distinct
-                    if (row := waiting.pop(key, _ABSENT)) is not _ABSENT
-                ]
-                self._collect(part, [key for key, _ in found], [row for _, row in found])
+            for name, rows in part.collect(new).items():
+                self._rows(name).saved.append(rows)
+        saved.update(new)
 
     def gather(self) -> Iterator[None]:
         """Collect all rows, in pieces. Raises ``CheckpointError`` for one that cannot be encoded."""
         for part in self._parts:
-            while part.waiting:
+            while part.keys:
                 self._collect_some(part)
                 yield
 
     def _collect_some(self, part: WaitingRows) -> None:
-        found = [part.waiting.popitem() for _ in range(min(_PIECE, len(part.waiting)))]
-        self._collect(part, [key for key, _ in found], [row for _, row in found])
-
-    def _collect(self, part: WaitingRows, keys: list[Hashable], rows: list[Any]) -> None:
+        size = min(_PIECE, part.most)
+        keys = part.keys[-size:]
+        del part.keys[-size:]
         self._kinds.see(keys)
-        for name, piece in part.collect(keys, rows).items():
-            if name not in self.rows:
-                self.rows[name] = GradualRows(self, [])
-            self.rows[name].pieces.append(piece)
+        if saved := self.saved:
+            keys = [key for key in keys if key not in saved]
+        for name, rows in part.collect(keys).items():
+            self._rows(name).pieces.append(rows)
+
+    def _rows(self, name: str) -> GradualRows:
+        rows = self.rows.get(name)
+        if rows is None:
+            rows = self.rows[name] = GradualRows(self)
+        return rows
 
 
 class GradualCaptures:

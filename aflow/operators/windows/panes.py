@@ -50,12 +50,14 @@ from aflow.operators.windows.incremental_windows import (
 from aflow.operators.windows.lateness import LATE
 from aflow.operators.windows.staggers import Staggers, staggers_of, stored_staggers
 from aflow.operators.windows.two_stacks import Panes, TwoStacks
-from aflow.state.gradual_capture import WaitingRows
+from aflow.state.gradual_capture import WaitingRows, waiting_rows
 from aflow.state.keyed_entries import Keyed, KeyRow
 from aflow.state.snapshot import OperatorSnapshot
 
 Pairs: TypeAlias = Iterator[tuple[Hashable, Any]]
 """Keys and accumulators."""
+
+_Rows: TypeAlias = list[tuple[Hashable, Any]]
 
 #: Keyed state: each accumulator with the start of its pane.
 _PANES: Final = "@panes"
@@ -190,14 +192,15 @@ class PaneAggregateOperator(IncrementalWindows):
             for key in among(keys, contents)
         ]
 
-    def _parts(self) -> Iterator[WaitingRows]:
+    def _memory_parts(self) -> Iterator[WaitingRows]:
         for start, contents in self._panes.items():
-            yield WaitingRows(contents.copy(), partial(self._collected_of, start))
+            yield waiting_rows(contents, partial(self._pane_collected, start))
 
-    def _collected_of(
-        self, start: Timestamp, keys: list[Hashable], rows: list[Any]
-    ) -> Mapping[str, Iterable[KeyRow]]:
-        return self._collected([(key, row, start) for key, row in zip(keys, rows, strict=True)])
+    def _pane_collected(self, start: Timestamp, rows: _Rows) -> Mapping[str, Iterable[KeyRow]]:
+        return self._collected([(key, held, start) for key, held in rows])
+
+    def _dict_count(self) -> int:
+        return max(1, len(self._panes))
 
     def _row_count(self) -> int:
         return sum(map(len, self._panes.values())) if self._on_disk is None else len(self._on_disk)
@@ -207,11 +210,17 @@ class PaneAggregateOperator(IncrementalWindows):
 
     def _more_rows(self, keys: set[Hashable] | None) -> Mapping[str, list[KeyRow]]:
         firings = [
-            (key, PLAIN.encode([start, counts[key]]))
+            row
             for start, counts in self._firings.items()
-            for key in among(keys, counts)
+            for row in _encoded_firings(start, [(key, counts[key]) for key in among(keys, counts)])
         ]
         return {_FIRINGS: firings}
+
+    def _more_parts(self) -> Iterator[WaitingRows]:
+        for start, counts in self._firings.items():
+            yield waiting_rows(
+                counts, lambda rows, start=start: {_FIRINGS: _encoded_firings(start, rows)}
+            )
 
     # ------------------------------------------------------------------------------------ arithmetic
 
@@ -493,6 +502,10 @@ class PaneAggregateOperator(IncrementalWindows):
             yield from self._changed.discarded(contents)
             if self._on_disk is not None:
                 yield from self._dropped(start)
+
+
+def _encoded_firings(start: Timestamp, rows: _Rows) -> list[KeyRow]:
+    return [(key, PLAIN.encode([start, count])) for key, count in rows]
 
 
 def _behind(pairs: Pairs, ahead: GroupWatermarks, before: Timestamp, last: Timestamp) -> Pairs:
