@@ -16,7 +16,7 @@ from aflow.operators.base import unsupported
 from aflow.operators.pieces import CHUNK
 from aflow.state.gradual_capture import GradualCaptures, GradualRows
 from aflow.state.key_kinds import KeyKinds
-from aflow.state.keyed_entries import CombinedRows, KeyedRows, KeyRow
+from aflow.state.keyed_entries import CombinedRows, KeyedRows, KeyRow, LazyRows
 
 #: Maximum of recorded keys; beyond it the next capture is complete. It bounds the memory of a job that was restored
 #: and takes no checkpoints.
@@ -100,15 +100,14 @@ class ChangedKeys:
 
 
 def _keys_at_once(rows: Iterable[KeyRow]) -> Iterator[Hashable]:
-    """Yield the keys of rows, without those that are observed otherwise.
+    """Return the keys of rows, without those that are observed otherwise.
 
     The keys of rows on disk are observed when they are loaded. A gradual capture observes the keys of its rows.
     """
     if isinstance(rows, CombinedRows):
         rows = rows.resident
-    if not isinstance(rows, GradualRows):
-        for key, _ in rows:
-            yield key
+    is_gradual = isinstance(rows.items if isinstance(rows, LazyRows) else rows, GradualRows)
+    return iter(()) if is_gradual else (key for key, _ in rows)
 
 
 def save_keys(captures: GradualCaptures, keys: Sequence[Hashable]) -> None:

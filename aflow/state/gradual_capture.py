@@ -13,7 +13,7 @@ later batch may be collected again. Its rows are the same both times, and an ite
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Container, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, Final, NamedTuple, TypeAlias
@@ -85,12 +85,19 @@ class GradualRows:
 class GradualCapture:
     """The rows of ``parts``, as they are now; ``kinds`` observes all their keys.
 
+    ``changed`` are the keys of the parts in a capture of changes; None: all keys that there are.
     Raises ``CheckpointError`` if the first piece of a part cannot be encoded: a type that was not declared.
     """
 
-    __slots__ = ("__weakref__", "_kinds", "_parts", "rows", "saved")
+    __slots__ = ("__weakref__", "_changed", "_kinds", "_parts", "rows", "saved")
 
-    def __init__(self, parts: Iterable[WaitingRows], kinds: KeyKinds) -> None:
+    def __init__(
+        self,
+        parts: Iterable[WaitingRows],
+        kinds: KeyKinds,
+        changed: Container[Hashable] | None = None,
+    ) -> None:
+        self._changed: Final = changed
         self._parts: Final = list(parts)
         self._kinds: Final = kinds
         self.rows: Final[dict[str, GradualRows]] = {}
@@ -109,8 +116,10 @@ class GradualCapture:
         """Collect the rows of ``keys``, which may change now. Raises ``CheckpointError``, or ``TypeError`` for a key
         that cannot be hashed.
         """
-        saved = self.saved
+        saved, changed = self.saved, self._changed
         new = [key for key in dict.fromkeys(keys) if key not in saved]
+        if changed is not None:
+            new = [key for key in new if key in changed]
         if not new:
             return
         self._kinds.see(new)
@@ -160,9 +169,14 @@ class GradualCaptures:
     def __bool__(self) -> bool:
         return self._last is not None
 
-    def begin(self, parts: Iterable[WaitingRows], kinds: KeyKinds) -> GradualCapture:
+    def begin(
+        self,
+        parts: Iterable[WaitingRows],
+        kinds: KeyKinds,
+        changed: Container[Hashable] | None = None,
+    ) -> GradualCapture:
         """Return a new capture; see ``GradualCapture``. Complete the last one before."""
-        capture = GradualCapture(parts, kinds)
+        capture = GradualCapture(parts, kinds, changed)
         self._last = ref(capture)
         return capture
 
@@ -178,6 +192,11 @@ class GradualCaptures:
         if capture is not None:
             yield from capture.gather()
             self._last = None
+
+    def gather_slices(self) -> Iterator[int]:
+        """Do as ``gather``, for work of an operator in pieces without results."""
+        for _ in self.gather():
+            yield 0
 
     def complete(self) -> None:
         """Collect all rows at once, and observe their keys. Raises as ``GradualCapture.gather``."""

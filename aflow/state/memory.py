@@ -205,7 +205,7 @@ class MemoryBackend:
             WaitingRows(list(table.rows if changed is None else changed), table.captured)
             for table in self._tables
         ]
-        capture = self._gradual.begin(parts, self._kinds)
+        capture = self._gradual.begin(parts, self._kinds, changed)
         return KeyedRows(dict(capture.rows), changed, self._tables.described(), capture.gather)
 
     def _note(self, changed: Iterable[Hashable]) -> None:

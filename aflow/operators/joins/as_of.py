@@ -13,14 +13,15 @@ output. Results that were emitted before a late version are not corrected.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterable, Iterator, Mapping
 from heapq import heappop, heappush
 from itertools import islice
+from operator import itemgetter
 from typing import Any, Final
 
 from aflow.errors import FlowDefinitionError
 from aflow.model.batch import Batch
-from aflow.model.time import Timestamp
+from aflow.model.time import MAX_TIMESTAMP, Timestamp
 from aflow.operators.base import RAISED, OperatorContext, StateSize
 from aflow.operators.changed_keys import too_many
 from aflow.operators.joins.as_of_on_disk import DiskPendingRecords, DiskVersions
@@ -30,12 +31,18 @@ from aflow.operators.joins.versions import Versions
 from aflow.operators.pieces import drained_slices
 from aflow.state.backend_choice import OnDisk, make_scratch
 from aflow.state.disk.scratch import Scratch
-from aflow.state.keyed_entries import Keyed, KeyedRows
+from aflow.state.gradual_capture import GradualCaptures, WaitingRows, are_many
+from aflow.state.key_kinds import KeyKinds
+from aflow.state.keyed_entries import Keyed, KeyedRows, LazyRows, RowColumns, merge_rows
 from aflow.state.stored_entries import batched
 
 #: Keyed state: the buffered left records, and the versions that matter.
 _PENDING: Final = "@waiting"
 _VERSIONS: Final = "@versions"
+
+
+#: Timestamps whose records are captured at once: several records may have one.
+_TIMESTAMPS: Final = 8
 
 
 class AsOfJoinOperator(JoinOperator):
@@ -74,6 +81,8 @@ class AsOfJoinOperator(JoinOperator):
         #: The records in place of `_pending` and `_versions`, if they are on disk.
         self._on_disk: tuple[DiskPendingRecords, DiskVersions] | None = None
         self._scratch: Scratch | None = None
+        #: The captures of `_pending`, by timestamp.
+        self._gradual_pending: Final = GradualCaptures()
 
     def open(self, context: OperatorContext) -> None:
         super().open(context)
@@ -93,6 +102,8 @@ class AsOfJoinOperator(JoinOperator):
             )
 
     def close(self) -> None:
+        super().close()
+        self._gradual_pending.complete()
         if self._scratch is not None:
             self._scratch.clear()
 
@@ -103,6 +114,8 @@ class AsOfJoinOperator(JoinOperator):
         if self._on_disk is not None:
             pending = self._on_disk[0]
             self._changed.observe(keys)
+        if self._gradual_pending:
+            self._gradual_pending.save(times)
         own, ahead, add = self.watermark, self._ahead, pending.add
         late: list[int] = []
         for index, (key, at, value) in enumerate(zip(keys, times, batch.values, strict=True)):
@@ -122,6 +135,8 @@ class AsOfJoinOperator(JoinOperator):
             self._changed.add(keys)
             self.emit_side(LATE_RIGHT, batch, useless)
             return
+        if self._gradual:
+            self._save(keys)
         versions, own, ahead = self._versions, self.watermark, self._ahead
         put = versions.put
         late: list[int] = []
@@ -163,6 +178,9 @@ class AsOfJoinOperator(JoinOperator):
         """
         # Hot path: once for each left record.
         into, version_at, keeps_left = self._pair_function(), self._versions.at, self._keeps_left
+        yield from self._gradual_pending.gather_slices()
+        if watermark == MAX_TIMESTAMP:
+            yield from self._gradual.gather_slices()
         values: list[Any] = []
         stamps: list[Timestamp] = []
         joined, limit = 0, self.pieces.limit  # of this piece
@@ -184,7 +202,7 @@ class AsOfJoinOperator(JoinOperator):
                     values, stamps = [], []
                     joined, limit = 0, self.pieces.limit
         self._emit_pairs(values, stamps)
-        yield from self._versions.advance(watermark, self._changed)
+        yield from self._versions.advance(watermark, self._on_expiry)
         self.output.watermark(watermark)
 
     def _join_on_disk(
@@ -229,7 +247,11 @@ class AsOfJoinOperator(JoinOperator):
                 },
                 keys,
             )
-        pending, versions = self._pending.by_key(keys), list(self._versions.by_key(keys))
+        count = len(self._versions) + self._pending.timestamps()
+        if are_many(count if keys is None or len(keys) * 2 > count else len(keys)):
+            return self._rows_in_pieces(None if keys is None or len(keys) * 2 > count else keys)
+        pending = self._pending.by_key(keys)
+        versions = list(self._versions.by_key(keys, self.watermark))
         if keys is not None:
             records = sum(len(times) for times, _ in pending.values()) + len(versions)
             if too_many(keys, records, len(self._pending) + len(self._versions)):
@@ -241,6 +263,36 @@ class AsOfJoinOperator(JoinOperator):
             _VERSIONS: self._encoded(rights, self._right_codec, "right"),
         }
         return KeyedRows(rows, keys)
+
+    def _rows_in_pieces(self, keys: set[Hashable] | None) -> KeyedRows:
+        """Capture the records of ``keys``, or of all keys; they are collected in pieces."""
+        watermark, codec = self.watermark, self._right_codec
+        # Changes are stored under the keys that are recorded as changed, and not under equal ones.
+        name_of = None if keys is None else dict(zip(keys, keys, strict=True))
+
+        def versions(some: list[Hashable]) -> Mapping[str, RowColumns]:
+            found = self._versions.by_key(some, watermark)
+            rights = [(key, *columns) for key, columns in found]
+            return {_VERSIONS: self._encoded(rights, codec, "right")}
+
+        def pending(times: list[Any]) -> Mapping[str, Iterable[Any]]:
+            found = self._pending.at(times, name_of)
+            self._changed.observe([key for _, key, _ in found])
+            lefts = [(key, [at] * len(values), values) for at, key, values in found]
+            rows = self._encoded(lefts, self._left_codec, "left")
+            return {_PENDING: list(zip((at for at, _, _ in found), rows, strict=True))}
+
+        known = self._versions.keys() if keys is None else list(keys)
+        rights = self._gradual.begin([WaitingRows(known, versions)], self._changed.kinds, keys)
+        waiting = WaitingRows(self._pending.all_timestamps(), pending, _TIMESTAMPS)
+        lefts = self._gradual_pending.begin([waiting], KeyKinds())
+        rows = {_PENDING: LazyRows(lefts.rows[_PENDING], itemgetter(1))}
+        return merge_rows(
+            [
+                KeyedRows(rows, keys, gather=lefts.gather),
+                KeyedRows(dict(rights.rows), keys, gather=rights.gather),
+            ]
+        )
 
     def _restore_rows(self, keyed: Keyed) -> Iterator[None]:
         if self._on_disk is not None:
@@ -324,6 +376,27 @@ class PendingRecords:
                 times.append(at)
                 values.append(value)
         return found
+
+    def at(
+        self, times: Iterable[Timestamp], names: Mapping[Hashable, Hashable] | None
+    ) -> list[tuple[Timestamp, Hashable, list[Any]]]:
+        """Return the timestamp, key and values of records with ``times``, of all keys, or of those in ``names``."""
+        found: list[tuple[Timestamp, Hashable, list[Any]]] = []
+        for at in times:
+            if at not in self._records:
+                continue
+            by_key: dict[Hashable, list[Any]] = {}
+            for key, value in zip(*self._records[at], strict=True):
+                if names is None:
+                    by_key.setdefault(key, []).append(value)
+                elif key in names:
+                    by_key.setdefault(names[key], []).append(value)
+            found += [(at, key, values) for key, values in by_key.items()]
+        return found
+
+    def all_timestamps(self) -> list[Hashable]:
+        """Return the timestamps of the records."""
+        return list(self._records)
 
     def timestamps(self) -> int:
         """Count the distinct timestamps."""

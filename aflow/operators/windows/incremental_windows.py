@@ -201,7 +201,7 @@ class IncrementalWindows(Operator):
             keys = None
             self._changed.rest(count)
         parts = self._parts() if keys is None else (self._part_of(list(keys)),)
-        capture = self._gradual.begin(parts, self._changed.kinds)
+        capture = self._gradual.begin(parts, self._changed.kinds, keys)
         return self._captured(KeyedRows(dict(capture.rows), keys, gather=capture.gather))
 
     def _parts(self) -> Iterator[WaitingRows]:
@@ -239,8 +239,7 @@ class IncrementalWindows(Operator):
 
     def _save_all(self) -> Iterator[int]:
         """Collect all rows for captures, in pieces: windows fire."""
-        for _ in self._gradual.gather():
-            yield 0
+        yield from self._gradual.gather_slices()
 
     def _keys_in(self, rows: list[StoredRow], keys: set[Hashable] | None) -> list[Hashable]:
         more = chain.from_iterable(self._more_rows(keys).values())

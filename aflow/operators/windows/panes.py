@@ -19,7 +19,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from heapq import heappop, heappush
 from typing import Any, Final, TypeAlias, cast
 
 from aflow.errors import OperatorError
@@ -39,6 +38,7 @@ from aflow.operators.windows.disk_panes import (
     panes_of_batch,
     windows_of_batch,
 )
+from aflow.operators.windows.firing_counts import FiringCounts
 from aflow.operators.windows.incremental_windows import (
     IncrementalWindows,
     StoredRow,
@@ -111,10 +111,7 @@ class PaneAggregateOperator(IncrementalWindows):
         )
         #: True if a record is in several panes: those of its windows.
         self._unshared = overlapping and not shared
-        #: Numbers of firings above 1 of kept windows, by start and key.
-        self._firings: dict[Timestamp, dict[Hashable, int]] = {}
-        #: The starts in ``_firings``, as a heap.
-        self._firing_starts: list[Timestamp] = []
+        self._firings: Final = FiringCounts(_FIRINGS)
         #: None for windows that have the same bounds in all subtasks.
         self._staggers: Staggers | None = None
 
@@ -180,7 +177,7 @@ class PaneAggregateOperator(IncrementalWindows):
             for key, (start, count) in zip(
                 keys, cast("list[tuple[int, int]]", stored), strict=True
             ):
-                self._set_firing(start, key, count)
+                self._firings.record(start, key, count)
             yield
 
     def _rows(self, keys: set[Hashable] | None) -> list[StoredRow]:
@@ -209,18 +206,10 @@ class PaneAggregateOperator(IncrementalWindows):
         return ((key, PLAIN.encode([data, number])),)
 
     def _more_rows(self, keys: set[Hashable] | None) -> Mapping[str, list[KeyRow]]:
-        firings = [
-            row
-            for start, counts in self._firings.items()
-            for row in _encoded_firings(start, [(key, counts[key]) for key in among(keys, counts)])
-        ]
-        return {_FIRINGS: firings}
+        return self._firings.rows(keys)
 
     def _more_parts(self) -> Iterator[WaitingRows]:
-        for start, counts in self._firings.items():
-            yield waiting_rows(
-                counts, lambda rows, start=start: {_FIRINGS: _encoded_firings(start, rows)}
-            )
+        return self._firings.parts()
 
     # ------------------------------------------------------------------------------------ arithmetic
 
@@ -384,8 +373,7 @@ class PaneAggregateOperator(IncrementalWindows):
                 yield results
         cleaned_up = self._last_cleaned_up(self.watermark)
         yield from self._drop_panes(cleaned_up)
-        while self._firing_starts and self._firing_starts[0] <= cleaned_up:
-            yield from self._changed.discarded(self._firings.pop(heappop(self._firing_starts)))
+        yield from self._firings.drop_until(cleaned_up, self._changed)
         self.output.watermark(self.watermark)
 
     def _windows_after(self, before: Timestamp) -> Iterator[TimeWindow]:
@@ -446,9 +434,9 @@ class PaneAggregateOperator(IncrementalWindows):
         except RAISED as exc:
             raise OperatorError.of(self.name, exc, key=key) from exc
         for start, held, has_others in sums:
-            firing = self._firings.get(start, {}).get(key, 1) + 1 if has_others else 1
+            firing = self._firings.get(start, key) + 1 if has_others else 1
             if has_others:
-                self._set_firing(start, key, firing)
+                self._firings.record(start, key, firing)
             window = TimeWindow(start, start + self._size)
             self._emit_firings([(window, key, held, firing)])
 
@@ -482,13 +470,6 @@ class PaneAggregateOperator(IncrementalWindows):
             sums.append((start, merge(whole, tail[0]) if tail else whole, has_others or bool(tail)))
         return sums
 
-    def _set_firing(self, start: Timestamp, key: Hashable, firing: int) -> None:
-        counts = self._firings.get(start)
-        if counts is None:
-            counts = self._firings[start] = {}
-            heappush(self._firing_starts, start)
-        counts[key] = firing
-
     def _drop_panes(self, last: Timestamp) -> Iterator[int]:
         """Drop the panes whose windows all start at or before ``last``, in pieces."""
         bound = last + 1
@@ -502,10 +483,6 @@ class PaneAggregateOperator(IncrementalWindows):
             yield from self._changed.discarded(contents)
             if self._on_disk is not None:
                 yield from self._dropped(start)
-
-
-def _encoded_firings(start: Timestamp, rows: _Rows) -> list[KeyRow]:
-    return [(key, PLAIN.encode([start, count])) for key, count in rows]
 
 
 def _behind(pairs: Pairs, ahead: GroupWatermarks, before: Timestamp, last: Timestamp) -> Pairs:

@@ -89,8 +89,8 @@ class RangedRows:
         self._away: dict[int, int] = {}
         #: Removed rows that may be in the database, by number and key.
         self._removed: set[tuple[int, Hashable]] = set()
-        self.before_eviction: Callable[[list[Hashable]], None] = _noop
-        """Called with the keys of rows that are about to be evicted."""
+        #: Called with the keys of rows before these are evicted.
+        self.before_eviction: Callable[[list[Hashable]], None] | None = None
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -142,7 +142,8 @@ class RangedRows:
                 rotated = True
             number, rows = next(iter(self._older.items()))
             count = min(len(rows), surplus)
-            self.before_eviction(list(islice(reversed(rows), count)))
+            if self.before_eviction is not None:
+                self.before_eviction(list(islice(reversed(rows), count)))
             evicted = [rows.popitem() for _ in range(count)]
             if not rows:
                 del self._older[number]
@@ -481,10 +482,6 @@ class AwayRows:
                 for place, data in zip(places, self.view.get(places), strict=True):
                     if data is not None:
                         yield place, data
-
-
-def _noop(keys: list[Hashable]) -> None:
-    pass
 
 
 def slices_of(keys: list[Hashable]) -> Iterator[list[Hashable]]:
