@@ -33,7 +33,14 @@ from aflow.state.backend_choice import OnDisk, make_scratch
 from aflow.state.disk.scratch import Scratch
 from aflow.state.gradual_capture import GradualCaptures, WaitingRows, are_many
 from aflow.state.key_kinds import KeyKinds
-from aflow.state.keyed_entries import Keyed, KeyedRows, LazyRows, RowColumns, merge_rows
+from aflow.state.keyed_entries import (
+    CapturedRows,
+    Keyed,
+    KeyedRows,
+    LazyRows,
+    RowColumns,
+    merge_rows,
+)
 from aflow.state.stored_entries import batched
 
 #: Keyed state: the buffered left records, and the versions that matter.
@@ -229,6 +236,10 @@ class AsOfJoinOperator(JoinOperator):
                 yield len(part)
         versions.drop(watermark)
         self.output.watermark(watermark)
+
+    def capture(self, *, changes: bool) -> CapturedRows:
+        self._gradual_pending.complete()
+        return super().capture(changes=changes)
 
     def _identifies_changes(self, rows: KeyedRows) -> bool:
         if self._on_disk is not None:  # all keys have been observed

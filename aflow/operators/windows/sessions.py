@@ -15,7 +15,7 @@ session has grown since.
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from itertools import chain
 from operator import attrgetter
@@ -174,15 +174,14 @@ class SessionAggregateOperator(IncrementalWindows):
         return list(map(_row, self._in_memory(keys)))
 
     def _memory_parts(self) -> Iterable[WaitingRows]:
-        return (
-            waiting_rows(
-                self._newest, lambda rows: self._collected([_row(one) for _, one in rows])
-            ),
-            waiting_rows(
-                self._others,
-                lambda rows: self._collected([_row(one) for _, some in rows for one in some]),
-            ),
-        )
+        def collect(rows: list[tuple[Hashable, Any]]) -> Mapping[str, Iterable[KeyRow]]:
+            # Under the keys of the dicts, which are observed, and not under equal ones of other types.
+            return self._collected([(key, *_row(one)[1:]) for key, one in rows])
+
+        def collect_others(rows: list[tuple[Hashable, Any]]) -> Mapping[str, Iterable[KeyRow]]:
+            return collect([(key, one) for key, some in rows for one in some])
+
+        return waiting_rows(self._newest, collect), waiting_rows(self._others, collect_others)
 
     def _entries_of(self, number: int, key: Hashable, data: bytes) -> Iterable[KeyRow]:
         return self._session_rows.entries(number, key, data)

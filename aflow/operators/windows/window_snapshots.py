@@ -113,7 +113,7 @@ class WindowSnapshots:
         find: Find = self._windows.of if away is None else partial(self._in_memory, away.resident)
         if keys is not None:
             most = max(1, _LOOKUPS // max(1, self._windows.dict_count))
-            parts = [WaitingRows(list(keys), partial(self._changed_rows, find), most)]
+            parts = [WaitingRows(list(keys), partial(self._rows, find), most)]
         elif self._disk is not None:
             resident = list(self._disk.rows.resident_keys())
             parts = [WaitingRows(resident, partial(self._rows, find))]
@@ -140,10 +140,7 @@ class WindowSnapshots:
                 yield one
 
     def _rows(self, find: Find, keys: list[Hashable]) -> Mapping[str, RowColumns]:
-        return {WINDOW_ROWS: RowColumns.of(self._entries(find(set(keys))))}
-
-    def _changed_rows(self, find: Find, keys: list[Hashable]) -> Mapping[str, RowColumns]:
-        """Return rows under the ``keys`` that are recorded as changed, and not under equal ones."""
+        """Return rows under the ``keys``, which are observed, and not under equal ones of other types."""
         name_of = dict(zip(keys, keys, strict=True))
         rows = self._entries(find(set(keys)))
         return {WINDOW_ROWS: RowColumns.of((name_of[key], data) for key, data in rows)}
