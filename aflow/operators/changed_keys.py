@@ -14,9 +14,9 @@ from typing import Any, Final
 
 from aflow.operators.base import unsupported
 from aflow.operators.pieces import CHUNK
-from aflow.state.gradual_capture import GradualCaptures, GradualRows
+from aflow.state.gradual_capture import GradualCaptures, ObservedRows
 from aflow.state.key_kinds import KeyKinds
-from aflow.state.keyed_entries import CombinedRows, KeyedRows, KeyRow, LazyRows
+from aflow.state.keyed_entries import CombinedRows, KeyedRows, KeyRow
 
 #: Maximum of recorded keys; beyond it the next capture is complete. It bounds the memory of a job that was restored
 #: and takes no checkpoints.
@@ -106,8 +106,7 @@ def _keys_at_once(rows: Iterable[KeyRow]) -> Iterator[Hashable]:
     """
     if isinstance(rows, CombinedRows):
         rows = rows.resident
-    is_gradual = isinstance(rows.items if isinstance(rows, LazyRows) else rows, GradualRows)
-    return iter(()) if is_gradual else (key for key, _ in rows)
+    return iter(()) if isinstance(rows, ObservedRows) else (key for key, _ in rows)
 
 
 def save_keys(captures: GradualCaptures, keys: Sequence[Hashable]) -> None:

@@ -16,7 +16,7 @@ import sys
 from collections.abc import Callable, Collection, Container, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import chain
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 from weakref import ref
 
 from aflow.state.key_kinds import KeyKinds
@@ -25,8 +25,8 @@ from aflow.state.keyed_entries import KeyRow
 #: Number of rows from which a capture collects them in pieces: fewer are encoded in some milliseconds.
 MANY: Final = 2048
 
-#: Rows that are collected at once: a millisecond for rows that have to be encoded.
-_PIECE: Final = 512
+#: Rows that are collected at once: less than a millisecond for most rows, some for lists of many records.
+_PIECE: Final = 256
 
 Collect: TypeAlias = Callable[[list[Hashable]], Mapping[str, Iterable[KeyRow]]]
 """Returns the present rows of some keys by their names in a snapshot, also names without rows.
@@ -62,8 +62,14 @@ def waiting_rows(
     return WaitingRows(list(rows), collect_present)
 
 
+class ObservedRows:
+    """Base of rows whose keys are observed when they are collected; an iteration collects all at once."""
+
+    __slots__ = ()
+
+
 @dataclass(slots=True)
-class GradualRows:
+class GradualRows(ObservedRows):
     """Rows under one name at the moment of a capture. Iteration collects what is missing first."""
 
     capture: GradualCapture
@@ -157,6 +163,15 @@ class GradualCapture:
         return rows
 
 
+class Unfinished(Protocol):
+    """A capture that is collected in pieces."""
+
+    @property
+    def is_complete(self) -> bool: ...
+    def save(self, keys: Iterable[Any], /) -> None: ...
+    def gather(self) -> Iterator[None]: ...
+
+
 class GradualCaptures:
     """The gradual captures of one owner of rows, one after the other. False if there is none to be completed."""
 
@@ -164,7 +179,7 @@ class GradualCaptures:
 
     def __init__(self) -> None:
         #: The capture is completed only if it is still referenced elsewhere.
-        self._last: ref[GradualCapture] | None = None
+        self._last: ref[Unfinished] | None = None
 
     def __bool__(self) -> bool:
         return self._last is not None
@@ -177,8 +192,12 @@ class GradualCaptures:
     ) -> GradualCapture:
         """Return a new capture; see ``GradualCapture``. Complete the last one before."""
         capture = GradualCapture(parts, kinds, changed)
-        self._last = ref(capture)
+        self.follow(capture)
         return capture
+
+    def follow(self, capture: Unfinished) -> None:
+        """Let ``capture`` be the last one."""
+        self._last = ref(capture)
 
     def save(self, keys: Collection[Hashable]) -> None:
         """Collect the rows of ``keys``, which may change now. Raises as ``GradualCapture.save``."""
@@ -203,7 +222,7 @@ class GradualCaptures:
         for _ in self.gather():
             pass
 
-    def _unfinished(self) -> GradualCapture | None:
+    def _unfinished(self) -> Unfinished | None:
         capture = None if self._last is None else self._last()
         if capture is None or capture.is_complete:
             self._last = capture = None

@@ -13,10 +13,8 @@ output. Results that were emitted before a late version are not corrected.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping
-from heapq import heappop, heappush
+from collections.abc import Hashable, Iterator, Mapping
 from itertools import islice
-from operator import itemgetter
 from typing import Any, Final
 
 from aflow.errors import FlowDefinitionError
@@ -25,19 +23,16 @@ from aflow.model.time import MAX_TIMESTAMP, Timestamp
 from aflow.operators.base import RAISED, OperatorContext, StateSize
 from aflow.operators.changed_keys import too_many
 from aflow.operators.joins.as_of_on_disk import DiskPendingRecords, DiskVersions
-from aflow.operators.joins.columns import Columns
 from aflow.operators.joins.join import LATE_LEFT, LATE_RIGHT, Join, JoinFunction, JoinOperator
+from aflow.operators.joins.pending_records import PendingRecords
 from aflow.operators.joins.versions import Versions
-from aflow.operators.pieces import drained_slices
 from aflow.state.backend_choice import OnDisk, make_scratch
 from aflow.state.disk.scratch import Scratch
-from aflow.state.gradual_capture import GradualCaptures, WaitingRows, are_many
-from aflow.state.key_kinds import KeyKinds
+from aflow.state.gradual_capture import WaitingRows, are_many
 from aflow.state.keyed_entries import (
     CapturedRows,
     Keyed,
     KeyedRows,
-    LazyRows,
     RowColumns,
     merge_rows,
 )
@@ -46,10 +41,6 @@ from aflow.state.stored_entries import batched
 #: Keyed state: the buffered left records, and the versions that matter.
 _PENDING: Final = "@waiting"
 _VERSIONS: Final = "@versions"
-
-
-#: Timestamps whose records are captured at once: several records may have one.
-_TIMESTAMPS: Final = 8
 
 
 class AsOfJoinOperator(JoinOperator):
@@ -88,8 +79,6 @@ class AsOfJoinOperator(JoinOperator):
         #: The records in place of `_pending` and `_versions`, if they are on disk.
         self._on_disk: tuple[DiskPendingRecords, DiskVersions] | None = None
         self._scratch: Scratch | None = None
-        #: The captures of `_pending`, by timestamp.
-        self._gradual_pending: Final = GradualCaptures()
 
     def open(self, context: OperatorContext) -> None:
         super().open(context)
@@ -110,7 +99,7 @@ class AsOfJoinOperator(JoinOperator):
 
     def close(self) -> None:
         super().close()
-        self._gradual_pending.complete()
+        self._pending.captures.complete()
         if self._scratch is not None:
             self._scratch.clear()
 
@@ -121,8 +110,8 @@ class AsOfJoinOperator(JoinOperator):
         if self._on_disk is not None:
             pending = self._on_disk[0]
             self._changed.observe(keys)
-        if self._gradual_pending:
-            self._gradual_pending.save(times)
+        if self._pending.captures:
+            self._pending.captures.save(times)
         own, ahead, add = self.watermark, self._ahead, pending.add
         late: list[int] = []
         for index, (key, at, value) in enumerate(zip(keys, times, batch.values, strict=True)):
@@ -185,7 +174,7 @@ class AsOfJoinOperator(JoinOperator):
         """
         # Hot path: once for each left record.
         into, version_at, keeps_left = self._pair_function(), self._versions.at, self._keeps_left
-        yield from self._gradual_pending.gather_slices()
+        yield from self._pending.captures.gather_slices()
         if watermark == MAX_TIMESTAMP:
             yield from self._gradual.gather_slices()
         values: list[Any] = []
@@ -238,7 +227,7 @@ class AsOfJoinOperator(JoinOperator):
         self.output.watermark(watermark)
 
     def capture(self, *, changes: bool) -> CapturedRows:
-        self._gradual_pending.complete()
+        self._pending.captures.complete()
         return super().capture(changes=changes)
 
     def _identifies_changes(self, rows: KeyedRows) -> bool:
@@ -258,7 +247,8 @@ class AsOfJoinOperator(JoinOperator):
                 },
                 keys,
             )
-        count = len(self._versions) + self._pending.timestamps()
+        times = self._pending.timestamps()
+        count = len(self._versions) + (times if are_many(times) else len(self._pending))
         if are_many(count if keys is None or len(keys) * 2 > count else len(keys)):
             return self._rows_in_pieces(None if keys is None or len(keys) * 2 > count else keys)
         pending = self._pending.by_key(keys)
@@ -286,21 +276,16 @@ class AsOfJoinOperator(JoinOperator):
             rights = [(key, *columns) for key, columns in found]
             return {_VERSIONS: self._encoded(rights, codec, "right")}
 
-        def pending(times: list[Any]) -> Mapping[str, Iterable[Any]]:
-            found = self._pending.at(times, name_of)
-            self._changed.observe([key for _, key, _ in found])
-            lefts = [(key, [at] * len(values), values) for at, key, values in found]
-            rows = self._encoded(lefts, self._left_codec, "left")
-            return {_PENDING: list(zip((at for at, _, _ in found), rows, strict=True))}
+        def encode(records: list[tuple[Hashable, list[Timestamp], list[Any]]]) -> RowColumns:
+            self._changed.observe([key for key, _, _ in records])
+            return self._encoded(records, self._left_codec, "left")
 
         known = self._versions.keys() if keys is None else list(keys)
         rights = self._gradual.begin([WaitingRows(known, versions)], self._changed.kinds, keys)
-        waiting = WaitingRows(self._pending.all_timestamps(), pending, _TIMESTAMPS)
-        lefts = self._gradual_pending.begin([waiting], KeyKinds())
-        rows = {_PENDING: LazyRows(lefts.rows[_PENDING], itemgetter(1))}
+        lefts = self._pending.captured(encode, name_of)
         return merge_rows(
             [
-                KeyedRows(rows, keys, gather=lefts.gather),
+                KeyedRows({_PENDING: lefts}, keys, gather=lefts.gather),
                 KeyedRows(dict(rights.rows), keys, gather=rights.gather),
             ]
         )
@@ -335,84 +320,3 @@ class AsOfJoinOperator(JoinOperator):
             versions.put_all(some, lambda _: self.watermark)
             yield
         versions.on_restored()
-
-
-class PendingRecords:
-    """Keys and values by timestamp (epoch ms); those of equal timestamps are in the order of arrival."""
-
-    __slots__ = ("_heap", "_records")
-
-    def __init__(self) -> None:
-        #: Keys and values of the records of a timestamp; never empty.
-        self._records: dict[Timestamp, tuple[list[Hashable], list[Any]]] = {}
-        #: The timestamps in `_records`.
-        self._heap: list[Timestamp] = []
-
-    def add(self, at: Timestamp, key: Hashable, value: object) -> None:
-        """Buffer a record."""
-        # Hot path: once for each left record of an as-of join.
-        try:
-            keys, values = self._records[at]
-        except KeyError:
-            self._records[at] = ([key], [value])
-            heappush(self._heap, at)
-        else:
-            keys.append(key)
-            values.append(value)
-
-    def due(self, watermark: Timestamp) -> Iterator[tuple[Timestamp, list[Hashable], list[Any]]]:
-        """Take the records up to ``watermark``, by timestamp; many of one timestamp in parts."""
-        heap = self._heap
-        while heap and heap[0] <= watermark:
-            at = heappop(heap)
-            keys, values = self._records.pop(at)
-            parts = zip(drained_slices(keys), drained_slices(values), strict=True)
-            for some_keys, some_values in parts:
-                yield at, some_keys, some_values
-
-    def by_key(self, among: set[Hashable] | None = None) -> dict[Hashable, Columns]:
-        """Return the records of some keys, or of all, for a snapshot.
-
-        Passes over all buffered records: those since the last watermark or few more.
-        """
-        found: dict[Hashable, Columns] = {}
-        for at in sorted(self._records):
-            keys, some = self._records[at]
-            if among is not None and among.isdisjoint(keys):
-                continue
-            for key, value in zip(keys, some, strict=True):
-                if among is not None and key not in among:
-                    continue
-                times, values = found.setdefault(key, ([], []))
-                times.append(at)
-                values.append(value)
-        return found
-
-    def at(
-        self, times: Iterable[Timestamp], names: Mapping[Hashable, Hashable] | None
-    ) -> list[tuple[Timestamp, Hashable, list[Any]]]:
-        """Return the timestamp, key and values of records with ``times``, of all keys, or of those in ``names``."""
-        found: list[tuple[Timestamp, Hashable, list[Any]]] = []
-        for at in times:
-            if at not in self._records:
-                continue
-            by_key: dict[Hashable, list[Any]] = {}
-            for key, value in zip(*self._records[at], strict=True):
-                if names is None:
-                    by_key.setdefault(key, []).append(value)
-                elif key in names:
-                    by_key.setdefault(names[key], []).append(value)
-            found += [(at, key, values) for key, values in by_key.items()]
-        return found
-
-    def all_timestamps(self) -> list[Hashable]:
-        """Return the timestamps of the records."""
-        return list(self._records)
-
-    def timestamps(self) -> int:
-        """Count the distinct timestamps."""
-        return len(self._heap)
-
-    def __len__(self) -> int:
-        """Count the records."""
-        return sum(len(values) for _, values in self._records.values())
