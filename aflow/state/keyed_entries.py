@@ -250,9 +250,11 @@ class CapturedRows:
     """Sets of the operator by name, complete if ``keyed`` is."""
     operator: Mapping[str, tuple[bytes, ...]] = field(default_factory=dict[str, tuple[bytes, ...]])
     broadcast: Mapping[str, tuple[bytes, ...]] = field(default_factory=dict[str, tuple[bytes, ...]])
+    more: Callable[[], Iterator[None]] = field(default=_nothing, compare=False)
+    """Does what else the operator has to do for a capture, in pieces."""
 
     def gather(self) -> Iterator[None]:
-        return self.keyed.gather()
+        return chain(self.keyed.gather(), self.more())
 
     def encoded(self) -> OperatorSnapshot:
         """Return the snapshot; each key is encoded once. Raises ``CheckpointError`` for a key without encoding."""

@@ -222,7 +222,9 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         key_codec = (
             self._backend.key_codec if self._window_state is None else self._window_state.key_codec
         )
-        return CapturedRows(key_codec, rows, timers, self._operator_state())
+        return CapturedRows(
+            key_codec, rows, timers, self._operator_state(), more=self._timers.gather
+        )
 
     def _captured_rows(self, keys: set[Hashable] | None) -> KeyedRows:
         """Return the rows of ``keys``, or of all keys if there are as many changes."""
