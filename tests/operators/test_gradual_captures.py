@@ -9,8 +9,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aflow.state.backend_choice import DiskEngine
 from aflow.state.snapshot import Captured, OperatorSnapshot, replay
 from tests.gradual import gradual_captures
+from tests.operators.backends import close_harnesses, using
 from tests.operators.driver import Driver
 from tests.operators.test_captures import (
     OPERATORS,
@@ -23,10 +25,14 @@ from tests.operators.test_captures import (
 )
 
 
-@pytest.fixture(autouse=True, scope="module")
-def small_pieces() -> Iterator[None]:
-    """Collect every capture in pieces of two rows."""
-    with gradual_captures(piece=2):
+@pytest.fixture(
+    autouse=True,
+    scope="module",
+    params=[pytest.param(None, id="memory"), pytest.param(DiskEngine.SQLITE, id="sqlite")],
+)
+def small_pieces(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Collect every capture in pieces of one row, in memory or above a database."""
+    with gradual_captures(), using(request.param, resident=4):
         yield
 
 
@@ -91,6 +97,7 @@ EXPIRING = {"general, ttl"}
 def test_captures_have_the_state_of_their_moment(
     name: str, before: list[Step], between: list[Step], after: list[Step]
 ) -> None:
+    close_harnesses()  # of the former example
     captures, expected = Captures(name), Captures(name)
     captures.live(before)
     captures.capture(changes=False)

@@ -213,18 +213,21 @@ class IncrementalWindows(Operator):
         yield from self._more_parts()
 
     def _part_of(self, keys: list[Hashable]) -> WaitingRows:
-        return WaitingRows(keys, self._collected_of, max(1, _LOOKUPS // self._dict_count()))
+        return WaitingRows(keys, self._changes_of, max(1, _LOOKUPS // self._dict_count()))
 
     def _collected_of(self, keys: list[Hashable]) -> Mapping[str, Iterable[KeyRow]]:
         """Return the rows of ``keys`` that are in memory, under these keys and not under equal ones."""
         wanted = set(keys)
         name_of = dict(zip(keys, keys, strict=True))
         rows = [(name_of[key], *parts) for key, *parts in self._rows(wanted)]
-        more = self._more_rows(wanted).items()
-        return {
-            **self._collected(rows),
-            **{name: [(name_of[key], data) for key, data in some] for name, some in more},
-        }
+        return self._collected(rows)
+
+    def _changes_of(self, keys: list[Hashable]) -> Mapping[str, Iterable[KeyRow]]:
+        """Do as ``_collected_of``, with the rows of ``_more_rows``."""
+        name_of = dict(zip(keys, keys, strict=True))
+        more = self._more_rows(set(keys)).items()
+        named = {name: [(name_of[key], data) for key, data in some] for name, some in more}
+        return {**self._collected_of(keys), **named}
 
     def _collected(self, rows: list[StoredRow]) -> Mapping[str, Iterable[KeyRow]]:
         """Return ``rows`` for a snapshot by their name; those that may change are encoded now."""
