@@ -7,7 +7,7 @@ others are merged into its contents. ``MergingWindowSet`` maps windows to state 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any
 
 from aflow.errors import FlowDefinitionError, InternalError
@@ -127,6 +127,15 @@ class MergingWindows:
         """Yield the entries of ``keys`` in their windows, or of all keys."""
         for key in self._keys if keys is None else keys & self._keys.keys():
             yield from self._keys[key].states.values()
+
+    def key_lists(
+        self,
+    ) -> Iterator[tuple[list[Hashable], Callable[[set[Hashable]], Iterable[KeyWindow]]]]:
+        """Yield all keys, with a function that returns the entries of some keys."""
+        yield list(self._keys), self.of
+
+    #: The number of dicts in which the windows of a key are looked up.
+    dict_count = 1
 
     def __len__(self) -> int:
         """Count keys, since few of them have several windows."""

@@ -29,7 +29,7 @@ from aflow.model.batch import Batch
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, TimeDomain, Timestamp
 from aflow.model.windows import Windowed
 from aflow.operators.base import RAISED, OperatorContext, StateSize, is_of_record
-from aflow.operators.changed_keys import ChangedKeys, too_many
+from aflow.operators.changed_keys import ChangedKeys, save_keys
 from aflow.operators.group_watermarks import no_group_ahead, restored_watermarks
 from aflow.operators.handler_results import TAKEN, iterable
 from aflow.operators.key_timers import DomainTimers
@@ -41,7 +41,7 @@ from aflow.operators.windows.contexts import (
     WindowTriggerContext,
     window_text,
 )
-from aflow.operators.windows.disk_windows import DiskWindows, disk_windows, entries_of
+from aflow.operators.windows.disk_windows import DiskWindows, disk_windows
 from aflow.operators.windows.function import WindowFunction
 from aflow.operators.windows.lateness import LATE, WindowLifetime
 from aflow.operators.windows.logic import WindowLogic
@@ -58,6 +58,7 @@ from aflow.operators.windows.window_contents import (
 )
 from aflow.operators.windows.window_snapshots import WindowSnapshots, timer_row
 from aflow.operators.windows.window_state import WindowState, without_window_states
+from aflow.state.gradual_capture import GradualCaptures
 from aflow.state.keyed_entries import CapturedRows, KeyedRows, merge_rows
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.state.specs import declared_states
@@ -73,6 +74,7 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         self._contents = contents_for(logic)
         #: The windows with ``OnDisk``; None: all are in memory, as merging ones always are.
         self._disk: DiskWindows | None = None
+        self._gradual = GradualCaptures()
 
     def open(self, context: OperatorContext) -> None:
         logic = self._logic
@@ -96,9 +98,8 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         self._windows = self._new_windows()
         self._backend = memory_backend(context, logic.key_type)
         self._window_state = None if merging else WindowState(context, logic.key_type, specs)
-        self._snapshots = WindowSnapshots(
-            self._backend.key_codec, self._contents, self._windows, self._timers
-        )
+        stored = self._backend.key_codec, self._contents, self._windows, self._timers
+        self._snapshots = WindowSnapshots(*stored, self._gradual, kinds, self._disk)
         #: Buffered results, and their timestamps.
         self._values: list[Any] = []
         self._times: list[Timestamp] = []
@@ -114,6 +115,8 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
 
     def process(self, batch: Batch[Any]) -> None:
         keys = self.keys_of(batch)
+        if self._gradual:
+            save_keys(self._gradual, keys)
         if self._stateful:
             touch(self, self._backend, batch)
         self._sides.begin()
@@ -131,6 +134,7 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         try:
             super().close()
         finally:
+            self._gradual.complete()
             if self._disk is not None:
                 self._disk.rows.close()
 
@@ -209,37 +213,32 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
 
     def capture(self, *, changes: bool) -> CapturedRows:
         """Return all state or the changes. Raises ``CheckpointError`` for values that cannot be encoded."""
+        self._gradual.complete()
         rows = self._captured_rows(self._changed.take(changes=changes))
         timers = self._timers.capture(changes=rows.keys is not None)
         if timers is None or not self._changed.trusted(rows):
+            del rows  # otherwise it would be completed at once
             return self.capture(changes=False)
         key_codec = (
             self._backend.key_codec if self._window_state is None else self._window_state.key_codec
         )
-        return CapturedRows(key_codec, rows, timers, self._operator_state())
+        return CapturedRows(
+            key_codec, rows, timers, self._operator_state(), more=self._timers.gather
+        )
 
     def _captured_rows(self, keys: set[Hashable] | None) -> KeyedRows:
         """Return the rows of ``keys``, or of all keys if there are as many changes."""
         states = self._captured_states(changes=keys is not None)
         if any(part.keys is None for part in states):
             keys = None
-        if keys is None:
-            if any(part.keys is not None for part in states):
-                states = self._captured_states(changes=False)
-            return merge_rows([self._captured_windows(None, self._windows.of(None)), *states])
-        for part in states:
-            keys.update(part.keys or ())  # state of a key may have expired
-        found = list(self._windows.of(keys))
-        if too_many(keys, len(found), len(self._windows)):
-            return self._captured_rows(None)
-        return merge_rows([self._captured_windows(keys, found), *states])
-
-    def _captured_windows(
-        self, keys: set[Hashable] | None, found: Iterable[KeyWindow]
-    ) -> KeyedRows:
-        """Return the rows of windows: of those ``found`` in memory, and of those on disk."""
-        away = None if self._disk is None else self._disk.rows.stored(keys, entries_of)
-        return KeyedRows(self._snapshots.capture(found, away), keys)
+        if keys is not None:
+            for part in states:
+                keys.update(part.keys or ())  # state of a key may have expired
+        windows = self._snapshots.capture(keys)
+        if windows.keys is None and any(part.keys is not None for part in states):
+            states = []  # otherwise it would be completed at once
+            states = self._captured_states(changes=False)
+        return merge_rows([windows, *states])
 
     def _captured_states(self, *, changes: bool) -> list[KeyedRows]:
         """Return the function's state of keys and of windows."""
@@ -361,8 +360,9 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
 
     def _mark_changed(self, some: list[KeyWindow]) -> None:
         """Record that the keys of windows whose timers fire change."""
-        if self._stateful or self._changed.noted:
+        if self._stateful or self._changed.noted or self._gradual:
             keys = [one.key for one in some]
+            self._gradual.save(keys)
             self._changed.add(keys)
             if self._stateful:
                 self._backend.touch(keys)

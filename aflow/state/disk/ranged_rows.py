@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import merge
-from itertools import groupby
+from itertools import groupby, islice
 from operator import itemgetter
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -89,6 +89,8 @@ class RangedRows:
         self._away: dict[int, int] = {}
         #: Removed rows that may be in the database, by number and key.
         self._removed: set[tuple[int, Hashable]] = set()
+        #: Called with the keys of rows before these are evicted.
+        self.before_eviction: Callable[[list[Hashable]], None] | None = None
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -140,6 +142,8 @@ class RangedRows:
                 rotated = True
             number, rows = next(iter(self._older.items()))
             count = min(len(rows), surplus)
+            if self.before_eviction is not None:
+                self.before_eviction(list(islice(reversed(rows), count)))
             evicted = [rows.popitem() for _ in range(count)]
             if not rows:
                 del self._older[number]
@@ -249,6 +253,10 @@ class RangedRows:
             for number, rows in generation.items():
                 for key in rows if keys is None else keys & rows.keys():
                     yield number, key, rows[key]
+
+    def resident_keys(self) -> set[Hashable]:
+        """Return the keys of all rows in memory."""
+        return set[Hashable]().union(*self._older.values(), *self._recent.values())
 
     def stored(
         self,

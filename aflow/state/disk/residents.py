@@ -8,7 +8,16 @@ unwritten bucket is written when it is evicted.
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Collection, Container, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import (
+    Callable,
+    Collection,
+    Container,
+    Hashable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from itertools import chain, islice
 from typing import Any, Final
 
@@ -55,9 +64,22 @@ class Residents:
         self._written: set[bytes] = set()
         #: Buckets of the last touch.
         self._in_use: dict[bytes, None] = {}
+        #: Called with the keys of buckets before these are evicted.
+        self.before_eviction: Callable[[list[Hashable]], None] | None = None
 
     def __contains__(self, key: Hashable) -> bool:
         return key in self._place_of
+
+    def __len__(self) -> int:
+        return len(self._place_of)
+
+    def keys(self) -> list[Hashable]:
+        """Return the resident keys."""
+        return list(self._place_of)
+
+    def places(self) -> list[bytes]:
+        """Return the places of the resident keys."""
+        return list(self._place_of.values())
 
     def touch(self, keys: Sequence[Hashable]) -> None:
         """Make ``keys`` resident, and make them the only keys in use."""
@@ -194,6 +216,8 @@ class Residents:
     def _evict(self, used: Container[bytes]) -> None:
         """Write and evict the least recently touched buckets that are not in use."""
         evicted = self._oldest(used)
+        if self.before_eviction is not None:
+            self.before_eviction([key for bucket in evicted.values() for key, _ in bucket])
         written = self._written
         if written:
             self._write({at: bucket for at, bucket in evicted.items() if at not in written})
