@@ -143,7 +143,7 @@ class Lines:
         self.position = start
         self._blocks = _Blocks(path, start, max_line_bytes)
         self._blocking = WorkerThread()
-        #: The last block. Lines are split off when they are needed, so that they are parsed while they are in the cache.
+        #: The last block. Lines are split off as they are needed, so that they are in the cache when they are parsed.
         self._block = BytesIO()
         #: Length of the last block, and the position in the file at which it begins.
         self._size, self._begin = 0, start.offset
