@@ -34,6 +34,10 @@ class KeyWindowRows:
         bounds = [row.window.start, row.window.end]
         return PLAIN.encode([bounds, row.firing, row.memory, held, row.timers])
 
+    def encode_all(self, rows: Sequence[KeyWindow]) -> list[bytes]:
+        """Return the bytes of rows. Raises ``CodecError``."""
+        return list(map(self.encode, rows))
+
     def decode_all(self, keys: Sequence[Hashable], stored: Sequence[bytes]) -> list[KeyWindow]:
         """Return the rows of ``keys``."""
         rows = cast("list[_Parts]", decode_all(PLAIN, stored))

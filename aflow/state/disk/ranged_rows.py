@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import merge
-from itertools import groupby, islice
+from itertools import groupby, islice, repeat
 from operator import itemgetter
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -52,6 +52,10 @@ class RowCodec(Protocol):
 
     def encode(self, row: Any, /) -> bytes:
         """Return the bytes of a row. Raises ``CodecError``."""
+        ...
+
+    def encode_all(self, rows: Sequence[Any], /) -> list[bytes]:
+        """Return the bytes of rows. Raises ``CodecError``."""
         ...
 
     def decode_all(self, keys: Sequence[Hashable], stored: Sequence[bytes]) -> list[Any]:
@@ -366,8 +370,7 @@ class RangedRows:
 
     def _read(self, absent: Mapping[int, list[Hashable]]) -> None:
         """Read the rows of keys."""
-        places: list[bytes] = []
-        owners: list[tuple[int, Hashable]] = []
+        owners: dict[bytes, tuple[int, Hashable]] = {}
         for number, keys in absent.items():
             head = self._places.head(number)
             try:
@@ -375,17 +378,18 @@ class RangedRows:
             except UnsupportedKey:
                 keys = list(filter(_is_key, keys))  # the use of the others reports them
                 tails = self._places.tails(keys)
-            places += [head + tail for tail in tails]
-            owners += [(number, key) for key in keys]
-        # Databases read faster in the order of their keys.
-        order = sorted(range(len(places)), key=places.__getitem__)
-        stored = self._scratch.store.get([places[index] for index in order])
-        found = [
-            (owners[at], data) for at, data in zip(order, stored, strict=True) if data is not None
-        ]
-        rows = self._codec.decode_all([key for (_, key), _ in found], [data for _, data in found])
+            places = [head + tail for tail in tails]
+            owners.update(zip(places, zip(repeat(number), keys, strict=False), strict=True))
+        places = sorted(owners)  # databases read faster in the order of their keys
+        found: list[tuple[int, Hashable]] = []
+        stored: list[bytes] = []
+        for place, data in zip(places, self._scratch.store.get(places), strict=True):
+            if data is not None:
+                found.append(owners[place])
+                stored.append(data)
+        rows = self._codec.decode_all([key for _, key in found], stored)
         recent, away = self._recent, self._away
-        for ((number, key), _), row in zip(found, rows, strict=True):
+        for (number, key), row in zip(found, rows, strict=True):
             recent[number][key] = row
             away[number] -= 1
 
@@ -403,10 +407,10 @@ class RangedRows:
     def _put(self, number: int, rows: list[tuple[Hashable, Any]]) -> None:
         """Write rows."""
         self._away.setdefault(number, 0)
-        head, encode = self._places.head(number), self._codec.encode
+        head = self._places.head(number)
         tails = self._places.tails([key for key, _ in rows])
         try:
-            data = [encode(row) for _, row in rows]
+            data = self._codec.encode_all([row for _, row in rows])
         except CodecError:
             data = [self._encoded(key, row) for key, row in rows]
         puts = [(head + tail, stored) for tail, stored in zip(tails, data, strict=True)]
