@@ -88,5 +88,5 @@ class SortedView:
 def sorted_stores() -> Generator[DiskEngine]:
     """Let backends with the returned engine use a ``SortedStore``."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(backend_choice._ENGINES, DiskEngine.SQLITE, SortedStore)
+        patch.setattr(backend_choice, "SqliteStore", SortedStore)
         yield DiskEngine.SQLITE

@@ -13,7 +13,6 @@ from aflow.state.disk.backend import DiskBackend
 from aflow.state.disk.rocksdb import RocksdbStore, rocksdb_installed, rocksdict
 from aflow.state.disk.scratch import Scratch
 from aflow.state.disk.sqlite import SqliteStore
-from aflow.state.disk.store import Engine
 from aflow.state.keyed_entries import KeyGroupCodec
 from aflow.state.memory import MemoryBackend
 
@@ -70,11 +69,6 @@ class OnDisk:
 
 StateBackend: TypeAlias = InMemory | OnDisk
 
-_ENGINES: dict[DiskEngine, Engine] = {
-    DiskEngine.SQLITE: SqliteStore,
-    DiskEngine.ROCKSDB: RocksdbStore,
-}
-
 
 def make_backend(choice: StateBackend, key_codec: KeyGroupCodec, clock: Clock) -> MemoryBackend:
     """Return an empty backend for one operator in one subtask; ``clock`` is for state with a time to live."""
@@ -86,4 +80,5 @@ def make_backend(choice: StateBackend, key_codec: KeyGroupCodec, clock: Clock) -
 
 def make_scratch(choice: OnDisk, operator: str) -> Scratch:
     """Return the database of ``operator``, which is made at its first use."""
-    return Scratch(_ENGINES[choice.engine], choice.folder, operator)
+    engine = SqliteStore if choice.engine is DiskEngine.SQLITE else RocksdbStore
+    return Scratch(engine, choice.folder, operator)

@@ -6,13 +6,13 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from aflow.state.backend_choice import DiskEngine
+from aflow.state.backend_choice import OnDisk
 from aflow.state.snapshot import Captured, OperatorSnapshot, replay
 from tests.gradual import gradual_captures
-from tests.operators.backends import close_harnesses, using
+from tests.operators.backends import backend, close_harnesses, using
 from tests.operators.driver import Driver
 from tests.operators.test_captures import (
     OPERATORS,
@@ -28,7 +28,7 @@ from tests.operators.test_captures import (
 @pytest.fixture(
     autouse=True,
     scope="module",
-    params=[pytest.param(None, id="memory"), pytest.param(DiskEngine.SQLITE, id="sqlite")],
+    params=[pytest.param("memory"), pytest.param("disk")],
 )
 def small_pieces(request: pytest.FixtureRequest) -> Iterator[None]:
     """Collect every capture in pieces of one row, in memory or above a database."""
@@ -94,6 +94,11 @@ EXPIRING = {"general, ttl"}
 @pytest.mark.parametrize("name", [name for name in OPERATORS if name not in EXPIRING])
 @given(before=STORIES, between=STORIES, after=STORIES)
 @settings(max_examples=15, deadline=None)
+@example(
+    before=[Records([("a", 0, 0)], right=False), Records([("a", 0, 0)], right=True)],
+    between=[Advance(2)],
+    after=[],
+)
 def test_captures_have_the_state_of_their_moment(
     name: str, before: list[Step], between: list[Step], after: list[Step]
 ) -> None:
@@ -113,7 +118,8 @@ def test_captures_have_the_state_of_their_moment(
 
 
 def assert_equal(name: str, stored: OperatorSnapshot, expected: OperatorSnapshot) -> None:
-    if name in READ_ANEW:
+    # Joins on disk leave expired records in the chain of changes; a restore drops them.
+    if name in READ_ANEW or isinstance(backend(), OnDisk):
         stored = Driver(OPERATORS[name]).restored(stored).snapshot()
         expected = Driver(OPERATORS[name]).restored(expected).snapshot()
     assert entries(stored) == entries(expected)
