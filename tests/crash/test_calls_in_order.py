@@ -22,6 +22,8 @@ from tests.crash.async_branches import RETRY, Row, answer, in_order, millis, not
 from tests.crash.job_ends import MODES, start_again
 from tests.runtime.checkpoints.ledger_sink import LedgerSink
 
+pytestmark = pytest.mark.usefixtures("inline_threads")
+
 COUNT = 150
 
 

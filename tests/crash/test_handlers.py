@@ -26,6 +26,8 @@ from tests.crash.async_branches import Row, Unavailable, millis, served
 from tests.crash.job_ends import MODES, start_again
 from tests.runtime.checkpoints.ledger_sink import LedgerSink
 
+pytestmark = pytest.mark.usefixtures("inline_threads")
+
 COUNT = 63
 KEYS = 9
 SPLITS = 3

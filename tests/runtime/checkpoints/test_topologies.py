@@ -18,6 +18,8 @@ from aflow.testing import At, Pause, ScriptedSource, VirtualClock, run_flow
 from aflow.testing.virtual_time import virtual_time
 from tests.runtime.checkpoints.ledger_sink import LedgerSink
 
+pytestmark = pytest.mark.usefixtures("inline_threads")
+
 Seen: TypeAlias = tuple[str, int, int]
 """The input of a record, the record, and the number of records of its key so far."""
 
