@@ -21,12 +21,13 @@ from operator import itemgetter
 from typing import Any, Final, Protocol, TypeAlias
 
 from aflow.model.codecs import CodecError
-from aflow.model.keys import UnsupportedKey, check_key
+from aflow.model.keys import UnsupportedKey
 from aflow.model.time import TimeDomain
 from aflow.state.backend import KeyTimerQueue
 from aflow.state.disk.row_places import HEAD, RowPlaces, number_of
 from aflow.state.disk.scratch import Scratch
 from aflow.state.disk.store import View
+from aflow.state.disk.stored_keys import StoredKeys, keys_of, read_sorted, slot_length
 from aflow.state.disk.timers import DiskTimerQueue
 from aflow.state.key_kinds import KeyKinds
 from aflow.state.keyed_entries import KeyGroupCodec, KeyRow
@@ -81,7 +82,8 @@ class RangedRows:
         self._scratch = scratch
         self._limit = limit
         self._kinds = kinds
-        self._places = RowPlaces(key_codec)
+        self._stored_keys = StoredKeys(key_codec, "windows")
+        self._places = RowPlaces(self._stored_keys)
         self._older: Numbered = {}
         #: True if all older rows are equal to those in the database.
         self._older_written = False
@@ -208,10 +210,9 @@ class RangedRows:
             self._key_codec.key,
             self._places.slotted,
         )
-        length_of = self._places.length_of_slot
         tail: Callable[[_TailRow], bytes] = itemgetter(0)
         for _, some in groupby(
-            merge(*streams), (lambda row: row[0][: length_of(row[0])]) if slotted else tail
+            merge(*streams), (lambda row: row[0][: slot_length(row[0])]) if slotted else tail
         ):
             rows = list(some)
             if slotted:
@@ -343,7 +344,7 @@ class RangedRows:
     def _add_slots(self) -> None:
         """Write all rows again with slots."""
         store, former = self._scratch.store if self._away else None, self._places
-        self._places = RowPlaces(self._key_codec, slotted=True)
+        self._places = RowPlaces(self._stored_keys, slotted=True)
         for number in self._away:
             assert store is not None
             start, stop = former.bounds(number)
@@ -365,15 +366,14 @@ class RangedRows:
             try:
                 tails = self._places.tails(keys)
             except UnsupportedKey:
-                keys = list(filter(_is_key, keys))  # the use of the others reports them
+                keys = keys_of(keys)  # the use of the others reports them
                 tails = self._places.tails(keys)
             places += [head + tail for tail in tails]
             owners += [(number, key) for key in keys]
-        # Databases read faster in the order of their keys.
-        order = sorted(range(len(places)), key=places.__getitem__)
-        stored = self._scratch.store.get([places[index] for index in order])
         found = [
-            (owners[at], data) for at, data in zip(order, stored, strict=True) if data is not None
+            (owners[at], data)
+            for at, data in read_sorted(self._scratch.store, places)
+            if data is not None
         ]
         rows = self._codec.decode_all([key for (_, key), _ in found], [data for _, data in found])
         recent, away = self._recent, self._away
@@ -385,7 +385,7 @@ class RangedRows:
         """Read the rows of keys that may be stored with other bytes."""
         for number, keys in absent.items():
             recent = self._recent[number]
-            for key in filter(_is_key, keys):
+            for key in keys_of(keys):
                 page = self._scratch.store.page(*self._places.slot(number, key), _AT_ONCE)
                 for stored, (_, data) in zip(self._keys_at(page), page, strict=True):
                     if stored == key and stored not in recent:
@@ -410,7 +410,7 @@ class RangedRows:
         try:
             return self._codec.encode(row)
         except CodecError as exc:
-            raise self._places.unstorable(key, exc) from exc
+            raise self._stored_keys.unstorable(key, exc) from exc
 
     def _pages(self, number: int, size: int) -> Iterator[list[tuple[bytes, bytes]]]:
         """Yield the entries of a number in the database."""
@@ -454,7 +454,7 @@ class AwayRows:
     rows_of: Callable[[int, Hashable, bytes], Iterable[KeyRow]]
 
     def __iter__(self) -> Iterator[KeyRow]:
-        key_of, stored_key = self.places.key_codec.key, self.places.stored_key
+        key_of, stored_key = self.places.keys.key, self.places.stored_key
         rows_of, keys = self.rows_of, self.keys
         for place, data in self._all() if self.scans else self._found():
             number, key = number_of(place), key_of(stored_key(place[HEAD:]))
@@ -480,11 +480,3 @@ def slices_of(keys: list[Hashable]) -> Iterator[list[Hashable]]:
     """Yield ``keys`` in lists of some hundred."""
     for start in range(0, len(keys), _FLUSHED):
         yield keys[start : start + _FLUSHED]
-
-
-def _is_key(value: Hashable) -> bool:
-    try:
-        check_key(value)
-    except UnsupportedKey:
-        return False
-    return True

@@ -14,10 +14,11 @@ from typing import Any, Final
 
 from aflow.errors import OperatorError, shown
 from aflow.model.codecs import CodecError
-from aflow.model.keys import check_key, encode_key
+from aflow.model.keys import encode_key
 from aflow.state.disk.buckets import BUCKETS, Held, decode_bucket, encode_bucket
 from aflow.state.disk.expiry_index import ExpiryIndex
 from aflow.state.disk.scratch import Scratch
+from aflow.state.disk.stored_keys import StoredKeys, read_sorted
 from aflow.state.key_kinds import KeyKinds
 from aflow.state.keyed_entries import KeyGroupCodec
 from aflow.state.tables import Table, Tables
@@ -42,6 +43,7 @@ class Residents:
         kinds: KeyKinds,
     ) -> None:
         self._key_codec = key_codec
+        self._stored_keys = StoredKeys(key_codec, "state")
         self._tables = tables
         self._scratch = scratch
         self._limit = limit
@@ -133,26 +135,23 @@ class Residents:
         """Make ``keys``, none of which is resident, and all other keys of their buckets resident."""
         # Hot path: most keys are alone in their buckets, and have the same bytes as before.
         self._kinds.see(keys)
-        stored_keys = self._stored_keys(keys)
+        stored_keys = self._stored_keys.all_stored(keys)
         places = [BUCKETS + encode_key(key) for key in keys]
-        # Databases read faster in the order of their keys.
-        order = sorted(range(len(keys)), key=places.__getitem__)
-        places = [places[index] for index in order]
-        found = self._scratch.store.get(places)
-        self._hold(zip(order, places, found, strict=True), keys, stored_keys)
+        self._hold(read_sorted(self._scratch.store, places), keys, stored_keys, places)
 
     def _hold(
         self,
-        found: Iterable[tuple[int, bytes, bytes | None]],
+        found: Iterable[tuple[int, bytes | None]],
         keys: Sequence[Hashable],
         stored_keys: Sequence[bytes],
+        places: Sequence[bytes],
     ) -> None:
-        """Load the buckets found at the places of ``keys``, identified by their index."""
+        """Load the buckets found at the ``places`` of ``keys``, identified by their index."""
         buckets, place_of, only = self._buckets, self._place_of, self._only()
         rows: dict[Hashable, Any] = {} if only is None else only.rows
         decode = None if only is None else only.layout.decode
-        for index, place, data in found:
-            key, stored = keys[index], stored_keys[index]
+        for index, data in found:
+            key, stored, place = keys[index], stored_keys[index], places[index]
             if place in buckets:
                 if key not in place_of:
                     buckets[place] += ((key, stored),)
@@ -299,23 +298,6 @@ class Residents:
             operator=self._key_codec.operator,
             key=key,
         )
-
-    def _stored_keys(self, keys: Sequence[Hashable]) -> list[bytes]:
-        try:
-            return list(map(self._key_codec.stored, keys))
-        except CodecError:
-            return [self._stored_key(key) for key in keys]
-
-    def _stored_key(self, key: Hashable) -> bytes:
-        check_key(key)
-        try:
-            return self._key_codec.stored(key)
-        except CodecError as exc:
-            raise OperatorError(
-                f"step {self._key_codec.operator!r} cannot keep state on disk for key {shown(key)}: {exc}",
-                operator=self._key_codec.operator,
-                key=key,
-            ) from exc
 
     def _forget_resident(self, table: Table, places: Iterable[bytes]) -> list[Hashable]:
         gone: list[Hashable] = []
