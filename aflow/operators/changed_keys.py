@@ -13,6 +13,7 @@ from collections.abc import Collection, Hashable, Iterable, Iterator, Sized
 from typing import Any, Final
 
 from aflow.operators.pieces import CHUNK
+from aflow.state.disk.stored_rows import StoredRows
 from aflow.state.key_kinds import KeyKinds
 from aflow.state.keyed_entries import CombinedRows, KeyedRows
 
@@ -85,6 +86,7 @@ class ChangedKeys:
             key
             for rows in captured.rows.values()
             # The keys of rows on disk were observed when they were loaded.
+            if not isinstance(rows, StoredRows)
             for key, _ in (rows.resident if isinstance(rows, CombinedRows) else rows)
         ]
         return self.known_by_name(keys) or captured.keys is None

@@ -1,8 +1,9 @@
 """The watermarks that the records of one batch meet in a process function (docs/decisions/045).
 
-Theory. The records of a batch with the column ``watermarks`` are handled in *intervals*. An interval ends before a record
-that meets a watermark at which an event timer is due. Then the step advances to this watermark, which fires the timer,
-and the next interval begins with that record. Within an interval nothing is due, so nothing is emitted for its watermarks.
+Theory. The records of a batch with the column ``watermarks`` are handled in *intervals*. An interval ends before a
+record that meets a watermark at which an event timer is due. Then the step advances to this watermark, which fires the
+timer, and the next interval begins with that record. Within an interval nothing is due, so nothing is emitted for its
+watermarks.
 
 The column never decreases, so the end of an interval is found by bisection from the earliest timer. A handler may
 register a timer that is due in its interval: the context notices it (``ProcessContext.is_soon``), and the interval is

@@ -11,7 +11,6 @@ from aflow.machines.windows.assigners import (
     TumblingWindows,
     WindowAssigner,
 )
-from aflow.machines.windows.window_timers import WindowTimers
 from aflow.model.keys import check_key
 from aflow.model.time import MIN_TIMESTAMP, Timestamp
 from aflow.model.windows import GLOBAL_WINDOW, TimeWindow
@@ -20,6 +19,7 @@ from aflow.operators.windows.disk_windows import DiskWindows
 from aflow.operators.windows.lateness import WindowLifetime
 from aflow.operators.windows.staggers import Staggers
 from aflow.operators.windows.window_contents import EMPTY, KeyWindow
+from aflow.state.backend import WindowTimerQueue
 
 RecordWindows: TypeAlias = Callable[[Hashable, Any, Timestamp], Iterable[KeyWindow]]
 """Returns the ``KeyWindow`` of each window of a record that has not been cleaned up, created on demand."""
@@ -70,7 +70,7 @@ class SeparateWindows:
         self,
         assigner: WindowAssigner[Any],
         lifetime: WindowLifetime,
-        timers: WindowTimers[Hashable],
+        timers: WindowTimerQueue,
         staggers: Staggers | None = None,
         disk: DiskWindows | None = None,
     ) -> None:
@@ -92,6 +92,9 @@ class SeparateWindows:
             if start_of is None
             else self._on_grid(start_of)
         )
+
+    def load(self, keys: Sequence[Hashable]) -> None:
+        """Do nothing: entries are read when they are used, since an assigner is called for each record."""
 
     def find(self, window: TimeWindow, keys: Sequence[Hashable]) -> list[KeyWindow]:
         """Return the entries of ``keys`` in a window."""

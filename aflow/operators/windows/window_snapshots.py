@@ -6,16 +6,17 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, cast
 
 from aflow.errors import CheckpointError, RestoreError, shown
-from aflow.machines.windows.window_timers import WindowTimers
 from aflow.model.codecs import PLAIN, CodecError
 from aflow.model.time import Timestamp
 from aflow.model.windows import TimeWindow
 from aflow.operators.key_timers import TIMER_NAMES, DomainTimers
 from aflow.operators.windows.contexts import window_text
+from aflow.operators.windows.lateness import WindowLifetime
 from aflow.operators.windows.merging_windows import MergingWindows
 from aflow.operators.windows.separate_windows import SeparateWindows
 from aflow.operators.windows.window_contents import EMPTY, KeyWindow, WindowContents
 from aflow.operators.windows.window_state import PREFIX
+from aflow.state.backend import WindowTimerQueue
 from aflow.state.keyed_entries import CombinedRows, Keyed, KeyGroupCodec, KeyRow
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.state.specs import RESERVED
@@ -45,11 +46,13 @@ class WindowSnapshots:
         key_codec: KeyGroupCodec,
         contents: WindowContents,
         windows: SeparateWindows | MergingWindows,
-        timers: DomainTimers[WindowTimers[Hashable]],
+        lifetime: WindowLifetime,
+        timers: DomainTimers[WindowTimerQueue],
     ) -> None:
         self._key_codec = key_codec
         self._contents = contents
         self._windows = windows
+        self._lifetime = lifetime
         self._timers = timers
         self._kind = f"{windows.kind}, each with {contents.kind}"
 
@@ -76,6 +79,7 @@ class WindowSnapshots:
         self._check_names(keyed)
         self._check_kind(snapshot.operator.get(_KIND, ()))
         for keys, rows in self._key_codec.read_in_pieces(keyed, WINDOW_ROWS):
+            self._windows.load(keys)
             for key, data in zip(keys, rows, strict=True):
                 self._restore_one(key, data)
             yield keys
@@ -84,7 +88,8 @@ class WindowSnapshots:
                 for key, stored in some:
                     at, start, end = cast("tuple[int, int, int]", stored)  # written by timer_row
                     window = TimeWindow(start, end)
-                    if timers.set(at, window, key):
+                    # Windows with a clean-up time do not need the number of their timers.
+                    if timers.set(at, window, key) and self._lifetime.cleanup(window) is None:
                         for one in self._windows.find(window, [key]):
                             one.timers += 1
                 yield ()  # after which windows may be evicted

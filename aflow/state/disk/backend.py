@@ -25,6 +25,7 @@ from aflow.state.disk.residents import Residents
 from aflow.state.disk.scratch import Scratch
 from aflow.state.disk.snapshot_loader import MANY, GroupLoader
 from aflow.state.disk.stored_rows import AllBuckets, SomeBuckets, stored_rows
+from aflow.state.disk.timer_database import NEAR
 from aflow.state.disk.timers import DiskTimerQueue
 from aflow.state.key_kinds import KeyKinds
 from aflow.state.keyed_entries import (
@@ -56,6 +57,7 @@ class DiskBackend(MemoryBackend):
     ) -> None:
         super().__init__(key_codec, clock)
         self._scratch: Final = scratch
+        self._resident = resident
         self._residents: Final = Residents(key_codec, self._tables, scratch, resident, self._kinds)
 
     def touch(self, keys: Sequence[Hashable]) -> None:
@@ -68,7 +70,8 @@ class DiskBackend(MemoryBackend):
         return _DiskTable(table.rows, self._admit, lambda: self._stored_keys(table))
 
     def timers(self, domain: TimeDomain, kinds: KeyKinds) -> KeyTimerQueue:
-        return DiskTimerQueue(domain, self.key_codec, self._scratch, kinds)
+        near = min(NEAR, self._resident)
+        return DiskTimerQueue(domain, self.key_codec, self._scratch, kinds, near)
 
     def capture(self, *, changes: bool) -> KeyedRows:
         self._sweep()

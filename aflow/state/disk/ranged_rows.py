@@ -23,12 +23,15 @@ from typing import Any, Final, Protocol, TypeAlias
 from aflow.model.codecs import CodecError
 from aflow.model.keys import UnsupportedKey
 from aflow.model.time import TimeDomain
+from aflow.model.windows import TimeWindow
 from aflow.state.backend import KeyTimerQueue
 from aflow.state.disk.row_places import HEAD, RowPlaces, number_of
 from aflow.state.disk.scratch import Scratch
 from aflow.state.disk.store import View
 from aflow.state.disk.stored_keys import StoredKeys, keys_of, read_sorted, slot_length
+from aflow.state.disk.timer_database import NEAR
 from aflow.state.disk.timers import DiskTimerQueue
+from aflow.state.disk.window_timers import DiskWindowTimers
 from aflow.state.key_kinds import KeyKinds
 from aflow.state.keyed_entries import KeyGroupCodec, KeyRow
 
@@ -251,6 +254,11 @@ class RangedRows:
                 for key in rows if keys is None else keys & rows.keys():
                     yield number, key, rows[key]
 
+    def resident_row(self, number: int, key: Hashable) -> Any:
+        """Return the row of a key that is in memory."""
+        recent = self._recent.get(number, {})
+        return recent[key] if key in recent else self._older[number][key]
+
     def stored(
         self,
         keys: set[Hashable] | None,
@@ -281,6 +289,13 @@ class RangedRows:
     def timers(self, domain: TimeDomain) -> KeyTimerQueue:
         """Return an empty queue of timers by key in the same database."""
         return DiskTimerQueue(domain, self._key_codec, self._scratch, self._kinds)
+
+    def window_timers(
+        self, domain: TimeDomain, kinds: KeyKinds, is_exact: Callable[[TimeWindow], bool]
+    ) -> DiskWindowTimers:
+        """Return an empty queue of timers by window and key in the same database; see ``DiskWindowTimers``."""
+        near = min(NEAR, self._limit)
+        return DiskWindowTimers(domain, self._key_codec, self._scratch, kinds, is_exact, near)
 
     def close(self) -> None:
         """Remove the database. Rows that ``stored`` returned remain valid."""

@@ -65,7 +65,7 @@ class DiskWindowTimers:
         return earliest
 
     def set(self, time: Timestamp, window: TimeWindow, key: Hashable) -> bool:
-        """Add a timer of ``key``; return False if it is known to be set, or if the whole window has one for that time."""
+        """Add a timer of ``key``; return False if it is known to be set, or the whole window has one for that time."""
         if self._of_windows.is_set_for_all_keys(time, window):
             return False
         far = self._far
