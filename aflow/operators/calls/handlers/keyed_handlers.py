@@ -84,8 +84,6 @@ class KeyedHandlers:
         self._ended = False
         #: The effects of running attempts, and of handlers whose results were not emitted.
         self._effects: dict[Call, Effects] = {}
-        self._timers: Final = HandlerTimers()
-        self._key_queues: Final = KeyQueues(self._timers.due)
         #: The queue of the scheduler; replaced by ``restore``.
         self.queue = WatermarkEpochs(MIN_TIMESTAMP)
 
@@ -112,6 +110,8 @@ class KeyedHandlers:
         self._scheduler = scheduler
         self._stored = stored
         self._backend = keyed_backend(context, self._key_type)
+        self._timers = HandlerTimers(self._backend.timers)
+        self._key_queues = KeyQueues(self._timers.due)
         #: The watermarks of key groups that were restored from a subtask which was ahead of this one.
         self._ahead = no_group_ahead(context)
         self._to_close.callback(self._backend.close)
