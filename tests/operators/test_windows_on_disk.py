@@ -10,8 +10,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aflow.model.time import MAX_TIMESTAMP
+from aflow.model.time import MAX_TIMESTAMP, TimeDomain
+from aflow.operators.windows.window_operator import WindowOperator
 from aflow.state.backend_choice import DiskEngine, InMemory, OnDisk, StateBackend
+from aflow.state.disk.window_timers import DiskWindowTimers
 from tests.operators import test_captures as captures
 from tests.operators.backends import ENGINES, using
 from tests.operators.driver import Driver
@@ -159,6 +161,27 @@ def lived(life: Switched, step: Step) -> tuple[Bag[Any], Bag[Any]]:
     late = Bag(life.driver.side_records("late"))
     life.driver.recorder.sides.clear()
     return Bag(map(repr, life.driver.new_records())), late
+
+
+@pytest.mark.parametrize("name", ["general, records", "general, merging", "co-group, sessions"])
+def test_few_windows_and_timers_of_many_keys_are_in_memory(name: str) -> None:
+    life = Life(OPERATORS[name])
+    keys = [f"key {number}" for number in range(400)]
+    for start in range(0, len(keys), 4):
+        life.live(Records([(key, 1, 3) for key in keys[start : start + 4]], right=False))
+    operator = life.driver.operator
+    assert isinstance(operator, WindowOperator)
+
+    in_memory = list(operator._windows.of(None))  # pyright: ignore[reportPrivateUsage]
+    timers = operator._timers.queues[TimeDomain.EVENT]  # pyright: ignore[reportPrivateUsage]
+    assert isinstance(timers, DiskWindowTimers)
+    near = timers._near.keys()  # pyright: ignore[reportPrivateUsage]
+
+    assert len(in_memory) <= 8
+    assert len(near) <= 2
+    assert operator.size().event_timers >= len(keys)
+    life.driver.watermark(MAX_TIMESTAMP)
+    assert {one.key for one in life.driver.new_values()} == set(keys)
 
 
 def test_the_folder_of_a_closed_step_is_removed(on_disk: OnDisk) -> None:

@@ -179,15 +179,15 @@ class SlicedRecords:
             self._load(missing)
         return touched
 
-    def drop(self, until: Timestamp) -> None:
-        """Drop all slices that end at or before ``until``; they must not be used any more."""
+    def drop(self, until: Timestamp) -> Iterator[None]:
+        """Drop all slices that end at or before ``until``, in pieces; they must not be used any more."""
         if until == MAX_TIMESTAMP:
-            self._clear()
+            yield from self._clear()
             return
         self._begin = end = (until + 1) // self._width
         dropped = [number for number in self._writes if number < end]
         if writes := sum(map(self._writes.pop, dropped)):
-            self._scratch.store.delete_range(_PREFIX, _prefix(end))
+            yield from self._scratch.store.delete_in_pieces(_PREFIX, _prefix(end))
         self._dropped += writes + sum(self._kept.pop(number, 0) for number in dropped)
         if self._chosen is not None and len(self._chosen) > 2 * self._bound():
             self._choose()
@@ -300,9 +300,9 @@ class SlicedRecords:
                 [(row.place, _encode(row.parts)) for row in found[start : start + _AT_ONCE]]
             )
 
-    def _clear(self) -> None:
+    def _clear(self) -> Iterator[None]:
         if self._scratch.exists:
-            self._scratch.store.delete_range(_PREFIX, _END)
+            yield from self._scratch.store.delete_in_pieces(_PREFIX, _END)
         self._dropped += self._bound()
         self._younger, self._older, self._writes, self._kept = {}, {}, {}, {}
         self._young = 0

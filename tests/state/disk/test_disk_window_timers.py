@@ -55,6 +55,9 @@ class AsASet(RuleBasedStateMachine):
         self.timers._far._scratch.clear()  # pyright: ignore[reportPrivateUsage]
         self.folder.cleanup()
 
+    def times(self) -> list[int]:
+        return [timer[0] for timer in self.model] + [timer[0] for timer in self.of_windows]
+
     @rule(time=TIMES, window=WINDOWS, key=KEYS)
     def set_one(self, time: int, window: TimeWindow, key: Any) -> None:
         there = (time, window, key) in self.model or (time, window) in self.of_windows
@@ -99,7 +102,7 @@ class AsASet(RuleBasedStateMachine):
                     self.model.add((again, GLOBAL_WINDOW, "new"))
                 self.timers.delete(now + 1, EARLY, "a")
                 self.model.discard((now + 1, EARLY, "a"))
-        assert not any(time <= now for time, *_ in (*self.model, *self.of_windows))
+        assert not any(time <= now for time in self.times())
 
     @rule()
     def follow(self) -> None:
@@ -111,8 +114,7 @@ class AsASet(RuleBasedStateMachine):
 
     @rule()
     def earliest(self) -> None:
-        times = [time for time, *_ in (*self.model, *self.of_windows)]
-        assert self.timers.earliest == min(times, default=None)
+        assert self.timers.earliest == min(self.times(), default=None)
 
     @invariant()
     def the_same(self) -> None:
