@@ -9,7 +9,7 @@ With ``OnDisk`` the windows of a key are one row. Those of a batch, and of the k
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
 from aflow.errors import FlowDefinitionError, InternalError
@@ -69,7 +69,7 @@ class MergingWindows:
         """Count one set of windows for each key."""
         return len(self)
 
-    def load(self, keys: Sequence[Hashable]) -> None:
+    def load(self, keys: Sequence[Hashable], times: Iterable[Timestamp] = ()) -> None:
         """Read the windows of ``keys`` into memory: required before they are used."""
         if self._disk is not None:
             self._disk.rows.load({_ROWS: distinct_keys(keys)})

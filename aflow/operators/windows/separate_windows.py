@@ -28,7 +28,7 @@ RecordWindows: TypeAlias = Callable[[Hashable, Any, Timestamp], Iterable[KeyWind
 class OpenWindow:
     """A window with its keys."""
 
-    __slots__ = ("cleanup", "disk", "keys", "number", "window")
+    __slots__ = ("cleanup", "disk", "keys", "loaded", "number", "window")
 
     def __init__(
         self, window: TimeWindow, cleanup: Timestamp | None, disk: DiskWindows | None = None
@@ -37,6 +37,8 @@ class OpenWindow:
         self.cleanup = cleanup
         self.disk = disk
         self.number = -1 if disk is None else disk.new_number()
+        #: Keys of the current batch that need not be looked up on disk.
+        self.loaded: dict[Hashable, None] = {}
         #: All keys, or those in memory with ``OnDisk``.
         self.keys: dict[Hashable, KeyWindow] = {} if disk is None else disk.recent[self.number]
 
@@ -45,7 +47,7 @@ class OpenWindow:
         found = self.keys.get(key)
         if found is None:
             check_key(key)
-            if self.disk is not None:
+            if self.disk is not None and key not in self.loaded:
                 self.load((key,))
                 if (found := self.keys.get(key)) is not None:
                     return found
@@ -84,7 +86,9 @@ class SeparateWindows:
         #: The kept windows by their start on the grid, a cache that is cleared when a window is removed. It has no late
         #: windows.
         self._grid: dict[Timestamp, list[OpenWindow]] = {}
-        start_of = _grid(assigner)
+        #: Windows of which `load` has read entries.
+        self._loaded: list[OpenWindow] = []
+        self._start_of = start_of = None if staggers is not None else _grid(assigner)
         self.windows_of: Final[RecordWindows] = (
             self._on_staggered_grid(staggers)
             if staggers is not None
@@ -93,8 +97,28 @@ class SeparateWindows:
             else self._on_grid(start_of)
         )
 
-    def load(self, keys: Sequence[Hashable]) -> None:
-        """Do nothing: entries are read when they are used, since an assigner is called for each record."""
+    def load(self, keys: Sequence[Hashable], times: Iterable[Timestamp] = ()) -> None:
+        """Read the entries of records with ``keys`` and ``times`` into memory at once, as far as they are known.
+
+        Others are read when they are used, since an assigner is called for each record.
+        """
+        # Hot path: once for each batch with `OnDisk`.
+        if self._disk is None or self._start_of is None or not self._grid:
+            return
+        wanted: dict[Timestamp, dict[Hashable, None]] = {}
+        for key, start in zip(keys, map(self._start_of, times), strict=False):
+            try:
+                wanted.setdefault(start, {})[key] = None
+            except TypeError:
+                continue  # its use reports it
+        found: dict[int, dict[Hashable, None]] = {}
+        for start, of_start in wanted.items():
+            for opened in self._grid.get(start, ()):
+                opened.loaded |= of_start
+                found[opened.number] = opened.loaded
+                self._loaded.append(opened)
+        if found:
+            self._disk.rows.load(found)
 
     def find(self, window: TimeWindow, keys: Sequence[Hashable]) -> list[KeyWindow]:
         """Return the entries of ``keys`` in a window."""
@@ -150,7 +174,12 @@ class SeparateWindows:
 
     def evict(self) -> None:
         """Write entries to disk until there is room in memory. Those that were found before are not valid any more."""
-        if self._disk is not None and self._disk.rows.evict():
+        if self._disk is None:
+            return
+        for opened in self._loaded:
+            opened.loaded = {}
+        self._loaded.clear()
+        if self._disk.rows.evict():
             for opened in self._windows.values():
                 opened.keys = self._disk.recent[opened.number]
 

@@ -123,7 +123,8 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
     def process(self, batch: Batch[Any]) -> None:
         keys = self.keys_of(batch)
         self._states.touch_batch(self, batch)
-        self._windows.load(keys)
+        if self._disk is not None:
+            self._windows.load(keys, self._record_times(batch))
         self._sides.begin()
         try:
             if self._ahead:

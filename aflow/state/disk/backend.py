@@ -57,7 +57,6 @@ class DiskBackend(MemoryBackend):
     ) -> None:
         super().__init__(key_codec, clock)
         self._scratch: Final = scratch
-        self._resident = resident
         self._residents: Final = Residents(key_codec, self._tables, scratch, resident, self._kinds)
 
     def touch(self, keys: Sequence[Hashable]) -> None:
@@ -70,8 +69,7 @@ class DiskBackend(MemoryBackend):
         return _DiskTable(table.rows, self._admit, lambda: self._stored_keys(table))
 
     def timers(self, domain: TimeDomain, kinds: KeyKinds) -> KeyTimerQueue:
-        near = min(NEAR, self._resident)
-        return DiskTimerQueue(domain, self.key_codec, self._scratch, kinds, near)
+        return DiskTimerQueue(domain, self.key_codec, self._scratch, kinds, NEAR)
 
     def capture(self, *, changes: bool) -> KeyedRows:
         self._sweep()

@@ -294,8 +294,7 @@ class RangedRows:
         self, domain: TimeDomain, kinds: KeyKinds, is_exact: Callable[[TimeWindow], bool]
     ) -> DiskWindowTimers:
         """Return an empty queue of timers by window and key in the same database; see ``DiskWindowTimers``."""
-        near = min(NEAR, self._limit)
-        return DiskWindowTimers(domain, self._key_codec, self._scratch, kinds, is_exact, near)
+        return DiskWindowTimers(domain, self._key_codec, self._scratch, kinds, is_exact, NEAR)
 
     def close(self) -> None:
         """Remove the database. Rows that ``stored`` returned remain valid."""
