@@ -41,6 +41,11 @@ def row(kind: str, left: Event | None, right: Event | None) -> list[object]:
     return [kind, left and left.number, right and right.number]
 
 
+def session(one: af.windows.Windowed[str, list[int]]) -> list[object]:
+    """Return a result with the numbers of the records of both inputs."""
+    return ["session", one.key, *one.value]
+
+
 class Reminder(af.AsyncKeyedProcess[str, Event, list[object]]):
     """Sets a timer for each record."""
 
@@ -89,7 +94,7 @@ def flow(folder: Path) -> af.Flow:
         of=Event,
         other_of=Event,
         name="sessions",
-    ).map(lambda one: ["session", one.key, *one.value])
+    ).map(session)
     reminders = lefts.process_async(Reminder(), name="reminders")
     pairs.union(versions, sessions, reminders).to(JsonLinesSink(folder / "out"), name="out")
     return joins

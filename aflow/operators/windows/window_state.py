@@ -11,7 +11,7 @@ from aflow.model.codecs import PLAIN, CodecError
 from aflow.model.time import Timestamp
 from aflow.model.windows import TimeWindow
 from aflow.operators.base import Operator, OperatorContext
-from aflow.operators.keyed_state import keyed_backend, memory_backend, touch
+from aflow.operators.keyed_state import keyed_backend, touch
 from aflow.operators.windows.window_contents import KeyWindow
 from aflow.state.backend_choice import make_backend
 from aflow.state.keyed_entries import Keyed, KeyedRows, KeyGroupCodec
@@ -117,9 +117,7 @@ class FunctionStates:
     ) -> None:
         #: False for a function without state: then nothing is announced.
         self._declared: Final = bool(specs)
-        self.backend: Final = (
-            keyed_backend(context, key_type) if specs else memory_backend(context, key_type)
-        )
+        self.backend: Final = keyed_backend(context, key_type)
         #: None if windows merge.
         self.of_windows: Final = None if merging else WindowState(context, key_type, specs)
 

@@ -15,10 +15,11 @@ a step are mixed like that, the database is read before each write.
 from __future__ import annotations
 
 import struct
-from collections.abc import Callable, Hashable, Iterable, Iterator
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from itertools import repeat
 from operator import itemgetter
-from typing import Final, Generic, Protocol, TypeVar
+from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
 from aflow.machines.timer_queue import Changes, Timer
 from aflow.model.time import TimeDomain, Timestamp
@@ -30,6 +31,9 @@ from aflow.state.key_kinds import KeyKinds
 from aflow.state.keyed_entries import KeyGroupCodec
 
 N = TypeVar("N", bound=Hashable)
+
+FarTimer: TypeAlias = tuple[Timestamp, Hashable, N]
+"""Time, key and namespace of a timer."""
 
 #: The most near timers. To move half of them takes some milliseconds.
 NEAR: Final = 4096
@@ -136,7 +140,7 @@ class TimerDatabase(Generic[N]):
         self._dead_first = b""
         self._dead_last = b""
         #: Timers to write (True) or delete.
-        self._unwritten: dict[tuple[Timestamp, Hashable, N], bool] = {}
+        self._unwritten: dict[FarTimer[N], bool] = {}
 
     def is_far(self, time: Timestamp, key: Hashable, namespace: N) -> bool:
         """Return True if a timer, registered or not, is at or after the horizon."""
@@ -164,9 +168,7 @@ class TimerDatabase(Generic[N]):
         place = self._slot(time, key, namespace) + self._keys.stored(key)
         return self._scratch.store.get((place,))[0] is not None
 
-    def take_later_half(
-        self, near: Iterable[tuple[Timestamp, Hashable, N]]
-    ) -> list[tuple[Timestamp, Hashable, N]]:
+    def take_later_half(self, near: Iterable[FarTimer[N]]) -> list[FarTimer[N]]:
         """Add the later half of the near timers, and return it: the owner removes them."""
         timers = sorted(near, key=itemgetter(0))
         first = timers[len(timers) // 2][0]
@@ -182,7 +184,7 @@ class TimerDatabase(Generic[N]):
         self.flush()
         return moved
 
-    def read(self) -> list[Timer[Hashable, N]]:
+    def read(self) -> list[FarTimer[N]]:
         """Move the horizon, and return the timers before it. None, if the next ones were deleted."""
         assert self.horizon is not None
         self.flush()
@@ -203,11 +205,14 @@ class TimerDatabase(Generic[N]):
             if self._dead >= _MOST_DEAD:
                 self._delete_dead()
         head, decode = self._head, self._namespaces.decode
+        times = [unpacked[1] - _OFFSET for unpacked in map(_TIME.unpack_from, found)]
         keys = self._keys.keys([place[head + slot_length(place, head) :] for place in found])
-        return [
-            Timer(_time_of(place), key, decode(place[_TIME.size : head]))
-            for key, place in zip(keys, found, strict=True)
-        ]
+        namespaces = (
+            [decode(place[_TIME.size : head]) for place in found]
+            if self._namespaces.size
+            else repeat(decode(b""))
+        )
+        return list(zip(times, keys, namespaces, strict=False))
 
     def flush(self) -> None:
         """Write all changes."""
@@ -222,9 +227,13 @@ class TimerDatabase(Generic[N]):
         puts: list[tuple[bytes, bytes]] = []
         deletes: list[bytes] = []
         pack, prefix, namespace_of = _TIME.pack, self._prefix, self._namespaces.encode
+        has_namespaces = self._namespaces.size > 0
         stored = self._keys.all_stored([key for _, key, _ in changes])
         for ((time, key, namespace), there), data in zip(changes.items(), stored, strict=True):
-            place = pack(prefix, time + _OFFSET) + namespace_of(namespace) + slot_of(key) + data
+            head = pack(prefix, time + _OFFSET)
+            if has_namespaces:
+                head += namespace_of(namespace)
+            place = head + slot_of(key) + data
             if there:
                 puts.append((place, b""))
             else:
@@ -271,32 +280,15 @@ class TimerDatabase(Generic[N]):
         return Timer(_time_of(place), key, namespace)
 
 
-class LastChanges(Generic[N]):
-    """The last change of each timer since changes were taken, if they are recorded."""
+def last_changes(noted: Mapping[FarTimer[N], bool]) -> Changes[Hashable, N]:
+    """Return the last change of each timer: True if it was added, False if it was removed.
 
-    __slots__ = ("_changes",)
-
-    def __init__(self) -> None:
-        #: True for each timer that was added, False for each that was removed; None: not recorded.
-        self._changes: dict[tuple[Timestamp, Hashable, N], bool] | None = None
-
-    def note(self, time: Timestamp, key: Hashable, namespace: N, *, there: bool) -> None:
-        """Record that a timer was added or removed."""
-        if self._changes is not None:
-            self._changes[time, key, namespace] = there
-
-    def take(self) -> Changes[Hashable, N] | None:
-        """Return the last changes since the last call. The first call starts recording and returns None.
-
-        An added timer may have been there before, and a removed one may not.
-        """
-        changes, self._changes = self._changes, {}
-        if changes is None:
-            return None
-        return Changes(
-            [timer for timer, there in changes.items() if there],
-            [timer for timer, there in changes.items() if not there],
-        )
+    An added timer may have been there before, and a removed one may not.
+    """
+    return Changes(
+        [timer for timer, there in noted.items() if there],
+        [timer for timer, there in noted.items() if not there],
+    )
 
 
 def _time_of(place: bytes) -> Timestamp:

@@ -14,10 +14,11 @@ from aflow.model.time import TimeDomain, Timestamp
 from aflow.state.disk.scratch import Scratch
 from aflow.state.disk.timer_database import (
     NEAR,
+    FarTimer,
     FarTimers,
-    LastChanges,
     NoNamespaces,
     TimerDatabase,
+    last_changes,
 )
 from aflow.state.key_kinds import KeyKinds
 from aflow.state.keyed_entries import KeyGroupCodec
@@ -41,7 +42,8 @@ class DiskTimerQueue:
         self._most_near = near
         self._near: TimerQueue[Hashable, None] = TimerQueue()
         self._far = TimerDatabase(domain, NoNamespaces(), key_codec, scratch, kinds)
-        self._changes = LastChanges[None]()
+        #: The last change of each timer since changes were taken; None: not recorded.
+        self._changes: dict[FarTimer[None], bool] | None = None
 
     def __len__(self) -> int:
         """Return the number of timers. Reads all far ones."""
@@ -65,7 +67,8 @@ class DiskTimerQueue:
             if len(self._near) > self._most_near:
                 for moved in self._far.take_later_half(self._near.entries()):
                     self._near.delete(*moved)
-        self._changes.note(time, key, None, there=True)
+        if self._changes is not None:
+            self._changes[time, key, None] = True
 
     def delete(self, time: Timestamp, key: Hashable, namespace: None = None) -> None:
         """Remove a timer, if it is registered."""
@@ -73,15 +76,15 @@ class DiskTimerQueue:
             self._far.write(time, key, None, there=False)
         else:
             self._near.delete(time, key, None)
-        self._changes.note(time, key, None, there=False)
+        if self._changes is not None:
+            self._changes[time, key, None] = False
 
     def due_in_pieces(self, now: Timestamp) -> Iterator[Timer[Hashable, None] | None]:
         """Remove and yield the timers up to ``now``, as ``TimerQueue``, and None after each read of the database."""
-        note = self._changes.note
         while True:
             for timer in self._near.due_in_pieces(now):
-                if timer is not None:
-                    note(*timer, there=False)
+                if timer is not None and self._changes is not None:
+                    self._changes[timer] = False
                 yield timer
             if self._far.horizon is None or self._far.horizon[0] > now:
                 return
@@ -98,14 +101,15 @@ class DiskTimerQueue:
         return CopiedTimers(self._near.copied(), self._far.stored())
 
     def take_changes(self) -> Changes[Hashable, None] | None:
-        """Return the last changes since the last call; see ``LastChanges``."""
-        return self._changes.take()
+        """Return the last changes since the last call. The first call starts recording and returns None."""
+        changes, self._changes = self._changes, {}
+        return None if changes is None else last_changes(changes)
 
     def _read(self) -> None:
         """Move the next far timers to memory."""
         register = self._near.register
-        for timer in self._far.read():
-            register(*timer)
+        for time, key, namespace in self._far.read():
+            register(time, key, namespace)
 
 
 @dataclass(frozen=True, slots=True)

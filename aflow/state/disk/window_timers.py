@@ -18,10 +18,11 @@ from aflow.model.windows import GLOBAL_WINDOW, TimeWindow
 from aflow.state.disk.scratch import Scratch
 from aflow.state.disk.timer_database import (
     NEAR,
+    FarTimer,
     FarTimers,
-    LastChanges,
     TimerDatabase,
     WindowNamespaces,
+    last_changes,
 )
 from aflow.state.key_kinds import KeyKinds
 from aflow.state.keyed_entries import KeyGroupCodec
@@ -48,7 +49,8 @@ class DiskWindowTimers:
         self._near = WindowTimers[Hashable]()
         self._of_windows = WindowTimers[Hashable]()
         self._far = TimerDatabase(domain, WindowNamespaces(), key_codec, scratch, kinds)
-        self._changes = LastChanges[TimeWindow]()
+        #: The last change of each timer of a single key since changes were taken; None: not recorded.
+        self._changes: dict[FarTimer[TimeWindow], bool] | None = None
 
     def __len__(self) -> int:
         """Count timers; the one of a whole window counts as one. Reads all far ones."""
@@ -78,8 +80,8 @@ class DiskWindowTimers:
             if len(self._near) > self._most_near:
                 for at, moved, of in far.take_later_half(self._near.copied()):
                     self._near.delete(at, of, moved)
-        if added:
-            self._changes.note(time, key, window, there=True)
+        if added and self._changes is not None:
+            self._changes[time, key, window] = True
         return added
 
     def set_for_all_keys(self, time: Timestamp, window: TimeWindow) -> None:
@@ -95,8 +97,8 @@ class DiskWindowTimers:
                 far.write(time, key, window, there=False)
         else:
             removed = self._near.delete(time, window, key)
-        if removed:
-            self._changes.note(time, key, window, there=False)
+        if removed and self._changes is not None:
+            self._changes[time, key, window] = False
         return removed
 
     def due(self, now: Timestamp) -> Iterator[DueWindow]:
@@ -110,8 +112,9 @@ class DiskWindowTimers:
             group = self._take_group(bound)
             if group is not None:
                 for due in group:
-                    for key in due.keys or ():
-                        self._changes.note(due.time, key, due.window, there=False)
+                    if self._changes is not None:
+                        for key in due.keys or ():
+                            self._changes[due.time, key, due.window] = False
                     yield due
             elif horizon is None or horizon[0] > now:
                 return
@@ -129,8 +132,9 @@ class DiskWindowTimers:
         return self._near.keys()
 
     def take_changes(self) -> Changes[Hashable, TimeWindow] | None:
-        """Return the last changes of timers of single keys since the last call; see ``LastChanges``."""
-        return self._changes.take()
+        """Return the last changes of timers of single keys since the last call, as ``DiskTimerQueue``."""
+        changes, self._changes = self._changes, {}
+        return None if changes is None else last_changes(changes)
 
     def _take_group(self, bound: Timestamp) -> Iterable[DueWindow] | None:
         of_windows, near = self._of_windows.earliest, self._near.earliest
