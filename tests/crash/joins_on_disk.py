@@ -41,7 +41,7 @@ def row(kind: str, left: Event | None, right: Event | None) -> list[object]:
     return [kind, left and left.number, right and right.number]
 
 
-def session(one: af.windows.Windowed[str, list[int]]) -> list[object]:
+def session(one: af.Windowed[str, list[int]]) -> list[object]:
     """Return a result with the numbers of the records of both inputs."""
     return ["session", one.key, *one.value]
 
