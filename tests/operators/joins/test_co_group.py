@@ -22,7 +22,6 @@ from aflow.model.windows import TimeWindow, Windowed
 from aflow.operators.joins.co_group import CoGroupOperator, TwoListContents, WindowJoinOperator
 from aflow.operators.joins.join import LATE_LEFT, LATE_RIGHT, Join
 from aflow.operators.windows.logic import WindowLogic
-from aflow.state.backend_choice import DiskEngine
 from aflow.state.layouts import Many, state_codec
 from aflow.testing import Mode, TwoInputHarness
 from tests.operators.backends import BACKENDS, backend, created, using
@@ -58,11 +57,7 @@ def logic(**parts: Any) -> WindowLogic:
     return WindowLogic(**given)
 
 
-#: Shorter tests of windows run with a database in each run.
-_BACKENDS = [BACKENDS[0], pytest.param(DiskEngine.SQLITE, id="sqlite", marks=pytest.mark.slow)]
-
-
-@pytest.fixture(autouse=True, scope="module", params=_BACKENDS)
+@pytest.fixture(autouse=True, scope="module", params=BACKENDS)
 def backend_of_joins(request: pytest.FixtureRequest) -> Iterator[None]:
     """Keep the windows of all harnesses in one backend."""
     with using(request.param):
