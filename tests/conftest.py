@@ -10,7 +10,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from tests import costs, processes, slow_tests, type_checks
+from tests import costs, processes, slow_tests, temporary_files, type_checks
 from tests.conformance import report
 
 IN_CI = os.environ.get("CI", "").lower() not in {"", "0", "false"}
@@ -22,6 +22,7 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
+    config.pluginmanager.register(temporary_files)
     config.pluginmanager.register(report)
     config.pluginmanager.register(processes)
     config.pluginmanager.register(slow_tests)

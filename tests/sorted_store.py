@@ -88,5 +88,6 @@ class SortedView:
 def sorted_stores() -> Generator[DiskEngine]:
     """Let backends with the returned engine use a ``SortedStore``."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(backend_choice._ENGINES, DiskEngine.SQLITE, SortedStore)
+        engines = backend_choice._ENGINES  # pyright: ignore[reportPrivateUsage]
+        patch.setitem(engines, DiskEngine.SQLITE, SortedStore)
         yield DiskEngine.SQLITE

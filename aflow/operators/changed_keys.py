@@ -9,13 +9,14 @@ From then on the cost is one update of a set for each batch, and none for a reco
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable, Iterator, Sized
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence, Sized
 from typing import Any, Final
 
+from aflow.operators.base import unsupported
 from aflow.operators.pieces import CHUNK
-from aflow.state.disk.stored_rows import StoredRows
+from aflow.state.gradual_capture import GradualCaptures, ObservedRows
 from aflow.state.key_kinds import KeyKinds
-from aflow.state.keyed_entries import CombinedRows, KeyedRows
+from aflow.state.keyed_entries import CombinedRows, KeyedRows, KeyRow
 
 #: Maximum of recorded keys; beyond it the next capture is complete. It bounds the memory of a job that was restored
 #: and takes no checkpoints.
@@ -82,13 +83,7 @@ class ChangedKeys:
 
     def trusted(self, captured: KeyedRows) -> bool:
         """Return True if ``captured`` may be stored: it is complete, or its keys identify all changes."""
-        keys = [
-            key
-            for rows in captured.rows.values()
-            # The keys of rows on disk were observed when they were loaded.
-            if not isinstance(rows, StoredRows)
-            for key, _ in (rows.resident if isinstance(rows, CombinedRows) else rows)
-        ]
+        keys = [key for rows in captured.rows.values() for key in _keys_at_once(rows)]
         return self.known_by_name(keys) or captured.keys is None
 
     def take(self, *, changes: bool) -> set[Hashable] | None:
@@ -102,6 +97,24 @@ class ChangedKeys:
         """Stop recording for some captures if ``rows``, most of which change, are few: recording costs more."""
         if rows <= _SMALL:
             self._keys, self._resting = None, _REST
+
+
+def _keys_at_once(rows: Iterable[KeyRow]) -> Iterator[Hashable]:
+    """Return the keys of rows, without those that are observed otherwise.
+
+    The keys of rows on disk are observed when they are loaded. A gradual capture observes the keys of its rows.
+    """
+    if isinstance(rows, CombinedRows):
+        rows = rows.resident
+    return iter(()) if isinstance(rows, ObservedRows) else (key for key, _ in rows)
+
+
+def save_keys(captures: GradualCaptures, keys: Sequence[Hashable]) -> None:
+    """Collect the rows of the keys of a batch, which may change now. Raises ``CheckpointError``."""
+    try:
+        captures.save(keys)
+    except TypeError:  # of a key that cannot be hashed, whose record fails later
+        captures.save([key for key in keys if unsupported(key) is None])
 
 
 def too_many(keys: Sized, rows: int, all_rows: int) -> bool:

@@ -12,6 +12,7 @@ from aflow.machines.timer_queue import Changes, Timer
 from aflow.model.codecs import PLAIN, CodecError, decode_all
 from aflow.model.time import TimeDomain, Timestamp
 from aflow.operators.base import Alarm
+from aflow.operators.pieces import slices
 from aflow.state.backend import KeyTimerQueue
 from aflow.state.key_kinds import KeyKinds
 from aflow.state.keyed_entries import GroupReader, Keyed, KeyGroupCodec, KeyRow, LazyRows, Members
@@ -53,6 +54,8 @@ class DomainTimers(Generic[Q]):
         self._row = row
         self._alarm = alarm
         self._earliest = EarliestAlarm()
+        #: Observes the keys of the last complete capture, in pieces.
+        self._observing: Iterator[None] = iter(())
 
     def arm(self) -> None:
         """Set the alarm to the earliest processing timer, if it is not."""
@@ -76,10 +79,12 @@ class DomainTimers(Generic[Q]):
         ``beside`` are the keys of the state that is stored with them. Returns None if the changes are unknown, as
         before the first capture, or not identified by key: then capture all.
         """
+        for _ in self._observing:
+            pass
         found = {TIMER_NAMES[domain]: queue.take_changes() for domain, queue in self.queues.items()}
         self._kinds.see(beside)
         if not changes:
-            self._see_all()
+            self._observing = self._observe([queue.keys() for queue in self.queues.values()])
             return {
                 TIMER_NAMES[domain]: Members(LazyRows(queue.copied(), self._row))
                 for domain, queue in self.queues.items()
@@ -92,6 +97,10 @@ class DomainTimers(Generic[Q]):
             self._kinds.see([key for _, key, _ in chain(added, removed)])
             members[name] = Members(LazyRows(added, self._row), LazyRows(removed, self._row))
         return None if self._kinds.mixed else members
+
+    def gather(self) -> Iterator[None]:
+        """Observe the keys of the last complete capture, in pieces; the next capture does it otherwise."""
+        return self._observing
 
     def stored(
         self, domain: TimeDomain, key_codec: KeyGroupCodec, keyed: Keyed
@@ -120,9 +129,11 @@ class DomainTimers(Generic[Q]):
             queue.take_changes()
         self.arm()
 
-    def _see_all(self) -> None:
-        for queue in self.queues.values():
-            self._kinds.see(queue.keys())
+    def _observe(self, queues: list[list[Hashable]]) -> Iterator[None]:
+        for keys in queues:
+            for some in slices(keys):
+                self._kinds.see(some)
+                yield
 
 
 class KeyTimers(DomainTimers[KQ], Generic[KQ]):

@@ -293,8 +293,10 @@ class KeyedFunctionOperator(ProcessFunctionOperator[F]):
             rows = KeyedRows({}, ())  # without states no key has changed
         timers = self._timers.capture(changes=rows.keys is not None, beside=rows.keys or ())
         if timers is None:
+            del rows  # otherwise it would be completed at once
             return self.capture(changes=False)
-        return CapturedRows(self._backend.key_codec, rows, timers, self._stored_watermark())
+        key_codec, gather = self._backend.key_codec, self._timers.gather
+        return CapturedRows(key_codec, rows, timers, self._stored_watermark(), more=gather)
 
     def _stored_watermark(self) -> Mapping[str, tuple[bytes, ...]]:
         return self._ahead.stored(self.watermark, self.context.key_groups)

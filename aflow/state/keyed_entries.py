@@ -71,6 +71,27 @@ class LazyRows(Generic[V]):
 
 
 @dataclass(frozen=True, slots=True)
+class RowColumns:
+    """Encoded rows in columns: as tuples, each of them would be one more object for the garbage collector."""
+
+    keys: Sequence[Hashable]
+    data: Sequence[bytes]
+
+    def __iter__(self) -> Iterator[KeyRow]:
+        return zip(self.keys, self.data, strict=True)
+
+    @classmethod
+    def of(cls, rows: Iterable[KeyRow]) -> RowColumns:
+        """Return ``rows``."""
+        keys: list[Hashable] = []
+        encoded: list[bytes] = []
+        for key, data in rows:
+            keys.append(key)
+            encoded.append(data)
+        return cls(keys, encoded)
+
+
+@dataclass(frozen=True, slots=True)
 class CombinedRows:
     """The encoded rows of resident keys, and the rows of others in a database."""
 
@@ -234,9 +255,11 @@ class CapturedRows:
     """Sets of the operator by name, complete if ``keyed`` is."""
     operator: Mapping[str, tuple[bytes, ...]] = field(default_factory=dict[str, tuple[bytes, ...]])
     broadcast: Mapping[str, tuple[bytes, ...]] = field(default_factory=dict[str, tuple[bytes, ...]])
+    more: Callable[[], Iterator[None]] = field(default=_nothing, compare=False)
+    """Does what else the operator has to do for a capture, in pieces."""
 
     def gather(self) -> Iterator[None]:
-        return self.keyed.gather()
+        return chain(self.keyed.gather(), self.more())
 
     def encoded(self) -> OperatorSnapshot:
         """Return the snapshot; each key is encoded once. Raises ``CheckpointError`` for a key without encoding."""

@@ -6,7 +6,7 @@ tolerance for changed types.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final, Generic, Protocol, TypeVar, cast
@@ -14,7 +14,7 @@ from typing import Any, Final, Generic, Protocol, TypeVar, cast
 import msgspec
 
 from aflow.errors import FlowDefinitionError, RestoreError, shown
-from aflow.model.codecs import PLAIN, Codec, CodecError, Schema, codec_for, decode_all
+from aflow.model.codecs import PLAIN, Codec, CodecError, Schema, codec_for, decode_all, encode_all
 from aflow.state.descriptions import Described, Description, compare_descriptions
 from aflow.state.schema_change import Incompatible
 
@@ -38,6 +38,10 @@ class Layout(Protocol[T]):
 
     def encode(self, stored: T) -> bytes:
         """Return the bytes of ``stored``. Raises ``CodecError``."""
+        ...
+
+    def encode_all(self, stored: Collection[T]) -> list[bytes]:
+        """Return the bytes of the states of many keys. Raises ``CodecError``."""
         ...
 
     def decode(self, data: bytes) -> T:
@@ -88,6 +92,9 @@ class One(Generic[T]):
     def encode(self, stored: T) -> bytes:
         return self.codec.encode(stored)
 
+    def encode_all(self, stored: Collection[T]) -> list[bytes]:
+        return encode_all(self.codec, stored)
+
     def decode(self, data: bytes) -> T:
         return self.codec.decode(data)
 
@@ -114,6 +121,9 @@ class Many(Generic[T]):
     def encode(self, stored: list[T]) -> bytes:
         return _join(list(map(self.codec.encode, stored)))
 
+    def encode_all(self, stored: Collection[list[T]]) -> list[bytes]:
+        return list(map(self.encode, stored))
+
     def decode(self, data: bytes) -> list[T]:
         return list(map(self.codec.decode, _split(data)))
 
@@ -136,6 +146,9 @@ class Pairs(Generic[K, V]):
     def encode(self, stored: dict[K, V]) -> bytes:
         pairs = ((self.key.encode(key), self.value.encode(value)) for key, value in stored.items())
         return _join(list(chain.from_iterable(pairs)))
+
+    def encode_all(self, stored: Collection[dict[K, V]]) -> list[bytes]:
+        return list(map(self.encode, stored))
 
     def decode(self, data: bytes) -> dict[K, V]:
         parts = iter(_split(data))

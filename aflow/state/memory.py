@@ -21,7 +21,7 @@ from aflow.machines.timer_queue import TimerQueue
 from aflow.model.time import MAX_TIMESTAMP, Clock, TimeDomain, Timestamp
 from aflow.state.backend import KeyTimerQueue
 from aflow.state.cells import ValueCell
-from aflow.state.gradual_capture import MANY, GradualCaptures, WaitingRows
+from aflow.state.gradual_capture import GradualCaptures, WaitingRows, are_many
 from aflow.state.key_kinds import KeyKinds
 from aflow.state.keyed_entries import (
     CapturedRows,
@@ -112,11 +112,16 @@ class MemoryBackend:
         most = max((len(table.rows) for table in self._tables), default=0)
         if not changes or (changed is not None and len(changed) > max(_FEW, most // 2)):
             changed = None
-        if changed is None and most >= MANY:
-            return self._captured_gradually()
-        # A table may hold an equal key of another type than the changed one; the captured keys count.
-        self._see(changed)
-        return self._captured(None if self._kinds.mixed else changed)
+        if changed is not None:
+            # A table may hold an equal key of another type than the changed one; the captured keys count.
+            self._kinds.see(changed)
+            if self._kinds.mixed:
+                changed = None
+        if are_many(most if changed is None else len(changed)):
+            return self._captured_gradually(changed)
+        if changed is None:
+            self._see_all()
+        return self._captured(changed)
 
     def snapshot(self) -> Keyed:
         self._sweep()
@@ -180,10 +185,10 @@ class MemoryBackend:
             )
         return table
 
-    def _see(self, changed: Collection[Hashable] | None) -> None:
-        """Record the kinds of the changed keys, or of all keys."""
-        for keys in [table.rows for table in self._tables] if changed is None else [changed]:
-            self._kinds.see(keys)
+    def _see_all(self) -> None:
+        """Record the kinds of all keys."""
+        for table in self._tables:
+            self._kinds.see(table.rows)
 
     def _sweep(self) -> None:
         self._note(self._tables.sweep())
@@ -194,11 +199,14 @@ class MemoryBackend:
             rows.update(table.captured(changed))
         return KeyedRows(rows, changed, self._tables.described())
 
-    def _captured_gradually(self) -> KeyedRows:
-        """Capture the rows of all keys; they are collected in pieces."""
-        parts = [WaitingRows(table.rows.copy(), table.collected) for table in self._tables]
-        capture = self._gradual.begin(parts, self._kinds)
-        return KeyedRows(dict(capture.rows), None, self._tables.described(), capture.gather)
+    def _captured_gradually(self, changed: Collection[Hashable] | None) -> KeyedRows:
+        """Capture the rows of ``changed`` keys, or of all keys; they are collected in pieces."""
+        parts = [
+            WaitingRows(list(table.rows if changed is None else changed), table.captured)
+            for table in self._tables
+        ]
+        capture = self._gradual.begin(parts, self._kinds, changed)
+        return KeyedRows(dict(capture.rows), changed, self._tables.described(), capture.gather)
 
     def _note(self, changed: Iterable[Hashable]) -> None:
         if self._changed is not None:

@@ -11,7 +11,7 @@ from aflow.errors import CheckpointError, FlowDefinitionError, InternalError, Re
 from aflow.model.codecs import CodecError
 from aflow.model.time import Clock, Timestamp, to_millis
 from aflow.state.cells import Rows
-from aflow.state.keyed_entries import KeyRow, are_immutable
+from aflow.state.keyed_entries import KeyRow, RowColumns, are_immutable
 from aflow.state.layouts import Layout, One, check_description, description
 from aflow.state.snapshot import STATES
 from aflow.state.specs import RESERVED, StateSpec, TtlOn
@@ -32,10 +32,14 @@ class _Rows:
 
     keys: Sequence[Hashable]
     values: Sequence[Any]
-    encoded: Callable[[Hashable, Any], KeyRow]
+    encode: Callable[[Hashable, Any], bytes]
 
     def __iter__(self) -> Iterator[KeyRow]:
-        return map(self.encoded, self.keys, self.values)
+        return zip(self.keys, map(self.encode, self.keys, self.values), strict=True)
+
+    def encoded(self) -> RowColumns:
+        """Encode all rows now."""
+        return RowColumns(self.keys, list(map(self.encode, self.keys, self.values)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,17 +102,12 @@ class Table:
             if isinstance(self.layout, One) and are_immutable(found.values):
                 self._check_types(found)
                 return {self.name: found}
-            return {self.name: list(found)}
-        captured = list(found)
-        moment = self.timed.moment
-        touched = [(key, encode_moment(moment(key))) for key, _ in captured]
-        return {self.name: captured, f"{TOUCHED}{self.name}": touched}
-
-    def collected(
-        self, keys: Collection[Hashable], rows: Sequence[Any]
-    ) -> Mapping[str, Iterable[KeyRow]]:
-        """Capture ``rows``, which are those of ``keys`` unless they have expired, as ``captured`` does."""
-        return self.captured(keys)
+            return {self.name: found.encoded()}
+        touched = list(map(encode_moment, map(self.timed.moment, found.keys)))
+        return {
+            self.name: found.encoded(),
+            f"{TOUCHED}{self.name}": RowColumns(found.keys, touched),
+        }
 
     def _rows_of(self, keys: Collection[Hashable] | None) -> _Rows:
         rows = self.rows
@@ -127,9 +126,9 @@ class Table:
             index = next(n for n, value in enumerate(found.values) if type(value) is kind)
             self._encoded(found.keys[index], found.values[index])
 
-    def _encoded(self, key: Hashable, row: Any) -> KeyRow:
+    def _encoded(self, key: Hashable, row: Any) -> bytes:
         try:
-            return key, self.layout.encode(row)
+            return self.layout.encode(row)
         except CodecError as exc:
             raise CheckpointError(
                 f"{self.what} cannot be stored for key {shown(key)}: {exc}"

@@ -38,3 +38,5 @@ def inline_threads(monkeypatch: pytest.MonkeyPatch) -> None:
                     await asyncio.sleep(0)
 
     monkeypatch.setattr(anyio.to_thread, "run_sync", run_sync)
+    for module in ("loop_budget", "checkpoints.directory.reader"):
+        monkeypatch.setattr(f"aflow.runtime.{module}.release_gil", lambda: None)

@@ -111,9 +111,8 @@ def postponed(monkeypatch: pytest.MonkeyPatch) -> Postponed:
 
 @pytest.fixture(autouse=True)
 def cheap_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Omit what takes real time after each piece of a restore and of a firing: here each result is a piece."""
+    """Omit what takes long for the state of each step that is restored in more than two pieces."""
     monkeypatch.setattr("aflow.runtime.checkpoints.restoration.can_keep_objects", lambda: False)
-    monkeypatch.setattr("aflow.runtime.loop_budget.release_gil", lambda: None)
 
 
 @pytest.mark.slow

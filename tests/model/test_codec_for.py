@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, Flag, StrEnum
-from typing import Any, Generic, Literal, NamedTuple, NewType, TypedDict, TypeVar, assert_type
+from typing import Any, Generic, Literal, NamedTuple, NewType, TypedDict, TypeVar, assert_type, cast
 from uuid import UUID
 
 import msgspec
@@ -18,7 +18,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aflow.errors import AflowError, FlowDefinitionError
-from aflow.model.codecs import PICKLE, Codec, CodecError, codec_for
+from aflow.model.codecs import PICKLE, PLAIN, Codec, CodecError, codec_for, encode_all
 
 T = TypeVar("T")
 
@@ -298,3 +298,28 @@ def test_pickle_names_values_and_bytes_that_it_refuses() -> None:
 def test_a_codec_error_is_an_aflow_error_and_a_value_error() -> None:
     assert issubclass(CodecError, AflowError)
     assert issubclass(CodecError, ValueError)
+
+
+@pytest.mark.parametrize(
+    ("codec", "values"),
+    [
+        pytest.param(codec_for(int), [1, -2, 2**63], id="typed"),
+        pytest.param(codec_for(cast("type[Any]", int | str)), [1, "a"], id="typed as a union"),
+        pytest.param(PLAIN, [1, (2, 3)], id="plain"),
+        pytest.param(codec_for(int), [], id="none"),
+    ],
+)
+def test_many_values_are_encoded_as_each_of_them(codec: Codec[Any], values: list[Any]) -> None:
+    assert encode_all(codec, values) == [codec.encode(value) for value in values]
+
+
+@pytest.mark.parametrize(
+    ("values", "reason"),
+    [
+        pytest.param([1, "a"], "'a' has type str, but of=int was declared", id="of another type"),
+        pytest.param([1, 2**70], f"{2**70} cannot be stored as of=int", id="too large"),
+    ],
+)
+def test_the_bad_one_of_many_values_is_named(values: list[Any], reason: str) -> None:
+    with pytest.raises(CodecError, match=reason):
+        encode_all(codec_for(int), values)

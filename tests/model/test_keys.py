@@ -22,7 +22,7 @@ from hypothesis import strategies as st
 
 import aflow
 from aflow.errors import AflowError
-from aflow.model.keys import CheckedKeys, UnsupportedKey, encode_key, stable_hash
+from aflow.model.keys import CheckedKeys, UnsupportedKey, encode_key, encode_keys, stable_hash
 
 NEW_YORK = ZoneInfo("America/New_York")
 AN_UUID = UUID("12345678-1234-5678-1234-567812345678")
@@ -351,3 +351,22 @@ def _run(program: str, seed: str) -> list[str]:
     return subprocess.run(
         [sys.executable, "-c", program], env=env, check=True, capture_output=True, text=True
     ).stdout.split()
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        pytest.param([], id="none"),
+        pytest.param([1, -2, 3], id="of one type"),
+        pytest.param([1, "1", True, None, 2.5], id="of several types"),
+        pytest.param([Level.HIGH, Level.HIGH], id="of a class without an encoding of its own"),
+    ],
+)
+def test_many_keys_are_encoded_as_each_of_them(keys: list[Any]) -> None:
+    assert encode_keys(keys) == [encode_key(key) for key in keys]
+
+
+@pytest.mark.parametrize("keys", [[1.5, float("nan")], ["a", []]], ids=["of one type", "of two"])
+def test_a_bad_one_of_many_keys_is_refused(keys: list[Any]) -> None:
+    with pytest.raises(UnsupportedKey):
+        encode_keys(keys)

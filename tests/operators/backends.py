@@ -41,9 +41,6 @@ ENGINES = [
 _IN_MEMORY: Final[StateBackend] = InMemory()
 _CURRENT: Final[ContextVar[StateBackend]] = ContextVar("backend", default=_IN_MEMORY)
 
-#: A folder in memory, where a database is opened without waiting for a disk.
-_FOLDER: Final = Path("/dev/shm")
-
 
 def backend() -> StateBackend:
     """Return the backend of the test."""
@@ -86,11 +83,10 @@ def using(
 
     On disk they have up to ``resident`` timers of windows in memory.
     """
-    parent = _FOLDER if _FOLDER.is_dir() else None
     with ExitStack() as end:
         chosen: StateBackend = _IN_MEMORY
         if kind != "memory":
-            folder = end.enter_context(TemporaryDirectory(prefix="aflow-test-", dir=parent))
+            folder = end.enter_context(TemporaryDirectory(prefix="aflow-test-"))
             engine = kind if isinstance(kind, DiskEngine) else end.enter_context(sorted_stores())
             chosen = OnDisk(engine, Path(folder), resident)
         token = _CURRENT.set(chosen)

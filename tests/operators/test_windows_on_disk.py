@@ -10,10 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from aflow.machines.windows.triggers import Count
 from aflow.model.time import MAX_TIMESTAMP, TimeDomain
 from aflow.operators.windows.window_operator import WindowOperator
 from aflow.state.backend_choice import DiskEngine, InMemory, OnDisk, StateBackend
 from aflow.state.disk.window_timers import DiskWindowTimers
+from aflow.state.snapshot import replay
 from tests.operators import test_captures as captures
 from tests.operators.backends import ENGINES, using
 from tests.operators.driver import Driver
@@ -23,6 +25,7 @@ from tests.operators.test_captures import (
     SAME_NOON,
     Advance,
     Life,
+    OfKeyAndWindow,
     Records,
     Restart,
     Step,
@@ -184,6 +187,22 @@ def test_few_windows_and_timers_of_many_keys_are_in_memory(name: str) -> None:
     assert operator.size().event_timers >= len(keys)
     life.driver.watermark(MAX_TIMESTAMP)
     assert {one.key for one in life.driver.new_values()} == set(keys)
+
+
+def test_changed_state_of_windows_is_captured_beside_windows_on_disk() -> None:
+    life = Life(captures.windows(function=OfKeyAndWindow(), trigger=Count(2), key_type=str))
+    for number in range(100):
+        life.live(Records([(f"key {number}", 1, 1)] * 2, right=False))
+    whole = life.driver.operator.checkpoint(changes=True)
+    life.live(Records([("key 3", 7, 2)] * 2, right=False))
+    changes = life.driver.operator.checkpoint(changes=True)
+    assert whole is not None
+    assert changes is not None
+
+    chain = [whole.encoded(), changes.encoded()]
+
+    assert [one.complete for one in chain] == [True, False]
+    assert entries(replay(chain)) == entries(life.driver.snapshot())
 
 
 def test_the_folder_of_a_closed_step_is_removed(on_disk: OnDisk) -> None:

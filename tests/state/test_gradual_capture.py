@@ -3,16 +3,22 @@
 from __future__ import annotations
 
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
+from contextlib import closing, contextmanager
 from datetime import timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aflow.errors import CheckpointError
 from aflow.model.key_groups import DEFAULT_KEY_GROUPS, KeyGroupRange
+from aflow.state.disk.backend import DiskBackend
+from aflow.state.disk.scratch import Scratch
+from aflow.state.disk.sqlite import SqliteStore
 from aflow.state.gradual_capture import GradualCapture
 from aflow.state.keyed_entries import CapturedRows, KeyedRows, KeyGroupCodec
 from aflow.state.memory import MemoryBackend
@@ -32,20 +38,23 @@ def small_pieces() -> Iterator[None]:
         yield
 
 
-def _backend(watch: Watch | None = None) -> MemoryBackend:
+def _backend(watch: Watch | None = None, folder: Path | None = None) -> MemoryBackend:
+    """Return a backend with four resident keys and a database in ``folder``; None: all keys are in memory."""
     everything = KeyGroupRange(0, DEFAULT_KEY_GROUPS)
     codec = KeyGroupCodec(
         operator="step", key_groups=everything, key_group_count=DEFAULT_KEY_GROUPS
     )
-    return MemoryBackend(codec, watch)
+    if folder is None:
+        return MemoryBackend(codec, watch)
+    return DiskBackend(codec, watch, Scratch(SqliteStore, folder, "step"), 4)
 
 
 class Step:
     """A backend with a value, a list and a map, which one operation changes for some keys."""
 
-    def __init__(self, ttl: timedelta | None = None) -> None:
+    def __init__(self, ttl: timedelta | None = None, folder: Path | None = None) -> None:
         self.watch = Watch()
-        self.backend = _backend(self.watch)
+        self.backend = _backend(self.watch, folder)
         self.value = self.backend.cell(ValueState[int]("value", of=int))
         self.list = self.backend.cell(ListState[int]("list", of=int, ttl=ttl))
         self.map = self.backend.cell(MapState[str, int]("map", key=str, of=int))
@@ -65,6 +74,18 @@ class Step:
                 self.list.clear()
                 self.map.clear()
         self.backend.leave()
+
+    def live(self, operations: Any, first: int, captured: KeyedRows | None = None) -> None:
+        """Change state; some operations collect a piece of ``captured``."""
+        pieces = iter(()) if captured is None else captured.gather()
+        for number, (operation, keys) in enumerate(operations, first):
+            if operation == "gather":
+                next(pieces, None)
+            else:
+                self.change(operation, keys, number)
+
+    def close(self) -> None:
+        self.backend.close()
 
     def encoded(self, captured: KeyedRows) -> OperatorSnapshot:
         return CapturedRows(self.backend.key_codec, captured).encoded()
@@ -90,47 +111,68 @@ OPERATIONS = st.lists(
 )
 
 
+@contextmanager
+def folder_of(where: str) -> Generator[Path | None]:
+    """Return a folder for a database; None for a backend in memory."""
+    if where == "memory":
+        yield None
+        return
+    parent = Path("/dev/shm")
+    with TemporaryDirectory(dir=parent if parent.is_dir() else None) as folder:
+        yield Path(folder)
+
+
+each_backend = pytest.mark.parametrize("where", ["memory", "disk"])
+
+#: A database takes some milliseconds to open.
+few = settings(max_examples=30, deadline=None)
+
+
+@each_backend
 @pytest.mark.parametrize("ttl", [None, MINUTE], ids=["for ever", "with a ttl"])
-def test_changes_between_pieces_are_not_in_the_capture(ttl: timedelta | None) -> None:
+def test_changes_between_pieces_are_not_in_the_capture(ttl: timedelta | None, where: str) -> None:
+    @few
     @given(before=OPERATIONS, after=OPERATIONS)
     def check(before: Any, after: Any) -> None:
-        step = Step(ttl)
-        for number, (operation, keys) in enumerate(before):
-            step.change(operation, keys, number)
+        with folder_of(where) as folder, closing(Step(ttl, folder)) as step:
+            compare(step, before, after)
+
+    def compare(step: Step, before: Any, after: Any) -> None:
+        step.live(before, 0)
         expected = _sorted(step.encoded(step.backend.capture(changes=False)))
 
         captured = step.backend.capture(changes=False)
-        pieces = captured.gather()
-        for number, (operation, keys) in enumerate(after, 1000):
-            if operation == "gather":
-                next(pieces, None)
-            else:
-                step.change(operation, keys, number)
+        step.live(after, 1000, captured)
 
         assert _sorted(step.encoded(captured)) == expected
 
     check()
 
 
-def test_changes_after_a_gradual_capture_continue_its_chain() -> None:
-    @given(before=OPERATIONS, after=OPERATIONS)
-    def check(before: Any, after: Any) -> None:
-        step = Step()
-        for number, (operation, keys) in enumerate(before):
-            step.change(operation, keys, number)
-        base = step.backend.capture(changes=True)
-        pieces = base.gather()
-        for number, (operation, keys) in enumerate(after, 1000):
-            if operation == "gather":
-                next(pieces, None)
-            else:
-                step.change(operation, keys, number)
-        changes = step.backend.capture(changes=True)
+@each_backend
+@pytest.mark.parametrize("ttl", [None, MINUTE], ids=["for ever", "with a ttl"])
+def test_changes_are_captured_in_pieces_and_continue_their_chain(
+    ttl: timedelta | None, where: str
+) -> None:
+    @few
+    @given(before=OPERATIONS, between=OPERATIONS, after=OPERATIONS)
+    def check(before: Any, between: Any, after: Any) -> None:
+        with folder_of(where) as folder, closing(Step(ttl, folder)) as step:
+            step.live(before, 0)
+            base = step.backend.capture(changes=True)
+            step.live(between, 1000, base)
+            changes = step.backend.capture(changes=True)
+            step.live(after, 2000, changes)
 
-        chain = replay([step.encoded(base), step.encoded(changes)])
+            chain = replay([step.encoded(base), step.encoded(changes)])
 
-        whole = step.encoded(step.backend.capture(changes=False))
-        assert _sorted(chain) == _sorted(whole)
+        assert _sorted(chain) == expected(before, between)
+
+    def expected(before: Any, between: Any) -> dict[int, dict[str, list[Any]]]:
+        step = Step(ttl)
+        step.live(before, 0)
+        step.live(between, 1000)
+        return _sorted(step.encoded(step.backend.capture(changes=False)))
 
     check()
 

@@ -14,8 +14,9 @@ entry of the heap without a group is dead; when more entries are dead than alive
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
-from itertools import count, islice
+from itertools import chain, count, islice
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from aflow.machines.timer_queue import Changes, changes_of, toggle
@@ -40,6 +41,19 @@ class DueWindow(NamedTuple):
     time: Timestamp
     window: TimeWindow
     keys: Sequence[Hashable] | None
+
+
+# Not slotted: a generic frozen dataclass with slots cannot be made on Python 3.11.
+@dataclass(frozen=True)
+class CopiedWindowTimers(Generic[K]):
+    """Timers of single keys, to iterate over repeatedly; there is no object for a timer before that."""
+
+    groups: Sequence[tuple[tuple[Timestamp, TimeWindow], Sequence[K]]]
+
+    def __iter__(self) -> Iterator[tuple[Timestamp, K, TimeWindow]]:
+        for (time, window), keys in self.groups:
+            for key in keys:
+                yield time, key, window
 
 
 class WindowTimers(Generic[K]):
@@ -149,17 +163,15 @@ class WindowTimers(Generic[K]):
             return (DueWindow(time, window, list(keys)),)
         return None
 
-    def copied(self) -> list[tuple[Timestamp, K, TimeWindow]]:
+    def copied(self) -> CopiedWindowTimers[K]:
         """Return all timers of single keys for a snapshot; setting them in this order restores them."""
-        return [
-            (time, key, window)
-            for (time, window), keys in self._groups.items()
-            for key in keys or ()
-        ]
+        return CopiedWindowTimers(
+            [(place, list(keys)) for place, keys in self._groups.items() if keys]
+        )
 
     def keys(self) -> list[K]:
         """Return the key of each timer of a single key."""
-        return [key for keys in self._groups.values() for key in keys or ()]
+        return list(chain.from_iterable(filter(None, self._groups.values())))
 
     def take_changes(self) -> Changes[K, TimeWindow] | None:
         """Return the timers of single keys added and removed since the last call; None for the first call."""

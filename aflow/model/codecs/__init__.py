@@ -11,6 +11,7 @@ once whether it can read them.
 from aflow.model.codecs.base import Codec as Codec
 from aflow.model.codecs.base import CodecError as CodecError
 from aflow.model.codecs.base import decode_all as decode_all
+from aflow.model.codecs.base import encode_all as encode_all
 from aflow.model.codecs.pickled import PICKLE as PICKLE
 from aflow.model.codecs.pickled import Pickled as Pickled
 from aflow.model.codecs.plain import PLAIN as PLAIN
@@ -28,4 +29,5 @@ __all__ = [
     "Schema",
     "codec_for",
     "decode_all",
+    "encode_all",
 ]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from typing import Protocol, TypeVar, cast
 
 from aflow.errors import AflowError
@@ -29,6 +29,17 @@ class Codec(Protocol[T]):
     def decode(self, data: bytes, /) -> T:
         """Return the value that ``data`` was made from. Raises ``CodecError``."""
         ...
+
+
+def encode_all(codec: Codec[T], values: Collection[T]) -> list[bytes]:
+    """Return ``encode`` of each. Raises ``CodecError`` as ``encode`` does.
+
+    A codec may have an attribute ``encode_all``, a function that does it in fewer Python calls.
+    """
+    own = getattr(codec, "encode_all", None)
+    if own is not None:
+        return cast("Callable[[Collection[T]], list[bytes]]", own)(values)
+    return list(map(codec.encode, values))
 
 
 def decode_all(codec: Codec[T], stored: Iterable[bytes]) -> list[T]:

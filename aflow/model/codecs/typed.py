@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Final, Generic, TypeVar, cast, get_args, get_origin
 
 import msgspec
@@ -90,6 +90,14 @@ class _Typed(Generic[T]):
             return self._encode(value)
         except (TypeError, ValueError, OverflowError, RecursionError, msgspec.MsgspecError) as exc:
             raise CodecError(f"{shown(value)} cannot be stored as of={self._name}: {exc}") from exc
+
+    def encode_all(self, values: Collection[T]) -> list[bytes]:
+        if self._types.issuperset(map(type, values)):
+            try:
+                return list(map(self._encode, values))
+            except Exception:
+                pass  # `encode` describes it
+        return list(map(self.encode, values))
 
     @property
     def decode_unguarded(self) -> Callable[[bytes], T]:

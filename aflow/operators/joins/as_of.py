@@ -13,24 +13,29 @@ output. Results that were emitted before a late version are not corrected.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
-from heapq import heappop, heappush
+from collections.abc import Hashable, Iterator, Mapping
 from itertools import islice
 from typing import Any, Final
 
 from aflow.errors import FlowDefinitionError
 from aflow.model.batch import Batch
-from aflow.model.time import Timestamp
+from aflow.model.time import MAX_TIMESTAMP, Timestamp
 from aflow.operators.base import RAISED, OperatorContext, StateSize
 from aflow.operators.changed_keys import too_many
 from aflow.operators.joins.as_of_on_disk import DiskPendingRecords, DiskVersions
-from aflow.operators.joins.columns import Columns
 from aflow.operators.joins.join import LATE_LEFT, LATE_RIGHT, Join, JoinFunction, JoinOperator
+from aflow.operators.joins.pending_records import PendingRecords
 from aflow.operators.joins.versions import Versions
-from aflow.operators.pieces import drained_slices
 from aflow.state.backend_choice import OnDisk, make_scratch
 from aflow.state.disk.scratch import Scratch
-from aflow.state.keyed_entries import Keyed, KeyedRows
+from aflow.state.gradual_capture import WaitingRows, are_many
+from aflow.state.keyed_entries import (
+    CapturedRows,
+    Keyed,
+    KeyedRows,
+    RowColumns,
+    merge_rows,
+)
 from aflow.state.stored_entries import batched
 
 #: Keyed state: the buffered left records, and the versions that matter.
@@ -93,6 +98,8 @@ class AsOfJoinOperator(JoinOperator):
             )
 
     def close(self) -> None:
+        super().close()
+        self._pending.captures.complete()
         if self._scratch is not None:
             self._scratch.clear()
 
@@ -103,6 +110,8 @@ class AsOfJoinOperator(JoinOperator):
         if self._on_disk is not None:
             pending = self._on_disk[0]
             self._changed.observe(keys)
+        if self._pending.captures:
+            self._pending.captures.save(times)
         own, ahead, add = self.watermark, self._ahead, pending.add
         late: list[int] = []
         for index, (key, at, value) in enumerate(zip(keys, times, batch.values, strict=True)):
@@ -122,6 +131,8 @@ class AsOfJoinOperator(JoinOperator):
             self._changed.add(keys)
             self.emit_side(LATE_RIGHT, batch, useless)
             return
+        if self._gradual:
+            self._save(keys)
         versions, own, ahead = self._versions, self.watermark, self._ahead
         put = versions.put
         late: list[int] = []
@@ -163,6 +174,9 @@ class AsOfJoinOperator(JoinOperator):
         """
         # Hot path: once for each left record.
         into, version_at, keeps_left = self._pair_function(), self._versions.at, self._keeps_left
+        yield from self._pending.captures.gather_slices()
+        if watermark == MAX_TIMESTAMP:
+            yield from self._gradual.gather_slices()
         values: list[Any] = []
         stamps: list[Timestamp] = []
         joined, limit = 0, self.pieces.limit  # of this piece
@@ -184,7 +198,7 @@ class AsOfJoinOperator(JoinOperator):
                     values, stamps = [], []
                     joined, limit = 0, self.pieces.limit
         self._emit_pairs(values, stamps)
-        yield from self._versions.advance(watermark, self._changed)
+        yield from self._versions.advance(watermark, self._on_expiry)
         self.output.watermark(watermark)
 
     def _join_on_disk(
@@ -213,6 +227,10 @@ class AsOfJoinOperator(JoinOperator):
             yield 0
         self.output.watermark(watermark)
 
+    def capture(self, *, changes: bool) -> CapturedRows:
+        self._pending.captures.complete()
+        return super().capture(changes=changes)
+
     def _identifies_changes(self, rows: KeyedRows) -> bool:
         if self._on_disk is not None:  # all keys have been observed
             return rows.keys is None or self._changed.known_by_name(())
@@ -230,7 +248,12 @@ class AsOfJoinOperator(JoinOperator):
                 },
                 keys,
             )
-        pending, versions = self._pending.by_key(keys), list(self._versions.by_key(keys))
+        times = self._pending.timestamps()
+        count = len(self._versions) + (times if are_many(times) else len(self._pending))
+        if are_many(count if keys is None or len(keys) * 2 > count else len(keys)):
+            return self._rows_in_pieces(None if keys is None or len(keys) * 2 > count else keys)
+        pending = self._pending.by_key(keys)
+        versions = list(self._versions.by_key(keys, self.watermark))
         if keys is not None:
             records = sum(len(times) for times, _ in pending.values()) + len(versions)
             if too_many(keys, records, len(self._pending) + len(self._versions)):
@@ -242,6 +265,31 @@ class AsOfJoinOperator(JoinOperator):
             _VERSIONS: self._encoded(rights, self._right_codec, "right"),
         }
         return KeyedRows(rows, keys)
+
+    def _rows_in_pieces(self, keys: set[Hashable] | None) -> KeyedRows:
+        """Capture the records of ``keys``, or of all keys; they are collected in pieces."""
+        watermark, codec = self.watermark, self._right_codec
+        # Changes are stored under the keys that are recorded as changed, and not under equal ones.
+        name_of = None if keys is None else dict(zip(keys, keys, strict=True))
+
+        def versions(some: list[Hashable]) -> Mapping[str, RowColumns]:
+            found = self._versions.by_key(some, watermark)
+            rights = [(key, *columns) for key, columns in found]
+            return {_VERSIONS: self._encoded(rights, codec, "right")}
+
+        def encode(records: list[tuple[Hashable, list[Timestamp], list[Any]]]) -> RowColumns:
+            self._changed.observe([key for key, _, _ in records])
+            return self._encoded(records, self._left_codec, "left")
+
+        known = self._versions.keys() if keys is None else list(keys)
+        rights = self._gradual.begin([WaitingRows(known, versions)], self._changed.kinds, keys)
+        lefts = self._pending.captured(encode, name_of)
+        return merge_rows(
+            [
+                KeyedRows({_PENDING: lefts}, keys, gather=lefts.gather),
+                KeyedRows(dict(rights.rows), keys, gather=rights.gather),
+            ]
+        )
 
     def _restore_rows(self, keyed: Keyed) -> Iterator[None]:
         if self._on_disk is not None:
@@ -273,63 +321,3 @@ class AsOfJoinOperator(JoinOperator):
             versions.put_all(some, lambda _: self.watermark)
             yield
         versions.on_restored()
-
-
-class PendingRecords:
-    """Keys and values by timestamp (epoch ms); those of equal timestamps are in the order of arrival."""
-
-    __slots__ = ("_heap", "_records")
-
-    def __init__(self) -> None:
-        #: Keys and values of the records of a timestamp; never empty.
-        self._records: dict[Timestamp, tuple[list[Hashable], list[Any]]] = {}
-        #: The timestamps in `_records`.
-        self._heap: list[Timestamp] = []
-
-    def add(self, at: Timestamp, key: Hashable, value: object) -> None:
-        """Buffer a record."""
-        # Hot path: once for each left record of an as-of join.
-        try:
-            keys, values = self._records[at]
-        except KeyError:
-            self._records[at] = ([key], [value])
-            heappush(self._heap, at)
-        else:
-            keys.append(key)
-            values.append(value)
-
-    def due(self, watermark: Timestamp) -> Iterator[tuple[Timestamp, list[Hashable], list[Any]]]:
-        """Take the records up to ``watermark``, by timestamp; many of one timestamp in parts."""
-        heap = self._heap
-        while heap and heap[0] <= watermark:
-            at = heappop(heap)
-            keys, values = self._records.pop(at)
-            parts = zip(drained_slices(keys), drained_slices(values), strict=True)
-            for some_keys, some_values in parts:
-                yield at, some_keys, some_values
-
-    def by_key(self, among: set[Hashable] | None = None) -> dict[Hashable, Columns]:
-        """Return the records of some keys, or of all, for a snapshot.
-
-        Passes over all buffered records: those since the last watermark or few more.
-        """
-        found: dict[Hashable, Columns] = {}
-        for at in sorted(self._records):
-            keys, some = self._records[at]
-            if among is not None and among.isdisjoint(keys):
-                continue
-            for key, value in zip(keys, some, strict=True):
-                if among is not None and key not in among:
-                    continue
-                times, values = found.setdefault(key, ([], []))
-                times.append(at)
-                values.append(value)
-        return found
-
-    def timestamps(self) -> int:
-        """Count the distinct timestamps."""
-        return len(self._heap)
-
-    def __len__(self) -> int:
-        """Count the records."""
-        return sum(len(values) for _, values in self._records.values())

@@ -30,12 +30,13 @@ emitted, and that watermark is not delayed.
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Hashable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice, repeat
 from typing import Any, Final
 
 from aflow.errors import FlowDefinitionError, OperatorError, RestoreError
 from aflow.model.batch import Batch
+from aflow.model.codecs import Codec
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Timestamp
 from aflow.operators.base import RAISED, OperatorContext, StateSize
 from aflow.operators.changed_keys import too_many
@@ -53,7 +54,8 @@ from aflow.operators.joins.join import (
 from aflow.operators.pieces import drained_slices, in_order
 from aflow.state.backend_choice import OnDisk, make_scratch
 from aflow.state.disk.sliced_records import Touched
-from aflow.state.keyed_entries import Keyed, KeyedRows
+from aflow.state.gradual_capture import WaitingRows, are_many
+from aflow.state.keyed_entries import Keyed, KeyedRows, RowColumns
 from aflow.state.stored_entries import batched
 
 #: Keyed state: the columns of each input, and with an outer join the records that have had a partner.
@@ -132,6 +134,7 @@ class IntervalJoinOperator(JoinOperator):
             )
 
     def close(self) -> None:
+        super().close()
         if self._on_disk is not None:
             self._on_disk.close()
 
@@ -143,6 +146,8 @@ class IntervalJoinOperator(JoinOperator):
 
     def _process(self, batch: Batch[Any], side: str) -> None:
         keys, times = self._columns(batch, side)
+        if self._gradual:
+            self._save(keys)
         if self._on_disk is not None:
             self._join_on_disk(batch, keys, times, *self._on_disk.sides(side))
         else:
@@ -167,9 +172,11 @@ class IntervalJoinOperator(JoinOperator):
 
     def _expire(self, watermark: Timestamp) -> Iterator[int]:
         """Drop expired records, emit those without a partner in time order, and the watermark, in pieces."""
+        if watermark == MAX_TIMESTAMP:
+            yield from self._gradual.gather_slices()
         unpaired: list[tuple[Unpaired, IntervalSide]] = []
         for side in (self._left, self._right):
-            expired = yield from side.expire(watermark, self._changed)
+            expired = yield from side.expire(watermark, self._on_expiry)
             for some in drained_slices(expired):
                 unpaired += zip(some, repeat(side))
                 yield 0
@@ -385,28 +392,50 @@ class IntervalJoinOperator(JoinOperator):
                 },
                 keys,
             )
+        count = len(self._left.held) + len(self._right.held)
+        if are_many(count if keys is None or len(keys) * 2 > count else len(keys)):
+            return self._rows_in_pieces(None if keys is None or len(keys) * 2 > count else keys)
         if keys is not None:
             held = self._left.held.keys(), self._right.held.keys()
-            if too_many(keys, sum(len(keys & some) for some in held), sum(map(len, held))):
+            if too_many(keys, sum(len(keys & some) for some in held), count):
                 keys = None
         rows = {
-            name: self._encoded(self._unexpired(side, keys), codec, what)
-            for name, side, codec, what in (
-                (_LEFT, self._left, self._left_codec, "left"),
-                (_RIGHT, self._right, self._right_codec, "right"),
-            )
+            name: self._encoded(self._unexpired(side, keys, self.watermark), codec, what)
+            for name, side, codec, what in self._stored_sides()
         }
         return KeyedRows(rows, keys)
+
+    def _stored_sides(self) -> Iterable[tuple[str, IntervalSide, Codec[Any], str]]:
+        """Return the sides in memory, each with its name in snapshots, the codec of its records, and its name."""
+        return (
+            (_LEFT, self._left, self._left_codec, "left"),
+            (_RIGHT, self._right, self._right_codec, "right"),
+        )
+
+    def _rows_in_pieces(self, keys: set[Hashable] | None) -> KeyedRows:
+        watermark = self.watermark
+
+        def part(name: str, side: IntervalSide, codec: Codec[Any], what: str) -> WaitingRows:
+            def collect(some: list[Hashable]) -> Mapping[str, RowColumns]:
+                return {name: self._encoded(self._unexpired(side, some, watermark), codec, what)}
+
+            return WaitingRows(list(side.held if keys is None else keys), collect)
+
+        parts = [part(*stored) for stored in self._stored_sides()]
+        capture = self._gradual.begin(parts, self._changed.kinds, keys)
+        return KeyedRows(dict(capture.rows), keys, gather=capture.gather)
 
     def _identifies_changes(self, rows: KeyedRows) -> bool:
         if self._on_disk is not None:  # it has observed all keys
             return rows.keys is None or self._changed.known_by_name(())
         return super()._identifies_changes(rows)
 
-    def _unexpired(self, side: IntervalSide, keys: set[Hashable] | None) -> Iterator[KeyRecords]:
-        """Yield the records that may still have partners."""
-        expired = side.expired_until(self.watermark)
-        for key in side.held if keys is None else keys & side.held.keys():
+    def _unexpired(
+        self, side: IntervalSide, keys: Collection[Hashable] | None, watermark: Timestamp
+    ) -> Iterator[KeyRecords]:
+        """Yield the records that may still have partners at ``watermark``."""
+        expired = side.expired_until(watermark)
+        for key in side.held if keys is None else filter(side.held.__contains__, keys):
             times, values = side.held[key]
             start = bisect_right(times, expired)
             if start < len(times):
@@ -417,10 +446,7 @@ class IntervalJoinOperator(JoinOperator):
         if self._on_disk is not None:
             yield from self._restore_on_disk(self._on_disk, keyed)
             return
-        for name, side, codec, what in (
-            (_LEFT, self._left, self._left_codec, "left"),
-            (_RIGHT, self._right, self._right_codec, "right"),
-        ):
+        for name, side, codec, what in self._stored_sides():
             expired = side.expired_until(self.watermark)
             for key, times, values, more in self._decoded(keyed, name, codec, what):
                 matched = self._matched(times, more, what, outer=side.outer)

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Generator, Hashable
+from collections.abc import Callable, Generator, Hashable
 from typing import Any, Final, NamedTuple
 
 from aflow.machines.expiry import Expiry
 from aflow.model.time import MAX_TIMESTAMP, Timestamp
-from aflow.operators.changed_keys import ChangedKeys
 from aflow.operators.joins.columns import Columns, cut, insert
 from aflow.operators.pieces import drained_slices, slices
 
@@ -86,11 +85,11 @@ class IntervalSide:
         return watermark == MAX_TIMESTAMP or self.expiry.is_due(watermark)
 
     def expire(
-        self, watermark: Timestamp, changed: ChangedKeys
+        self, watermark: Timestamp, on_expiry: Callable[[list[Hashable]], None]
     ) -> Generator[int, None, list[Unpaired]]:
         """Drop expired records, in pieces; with ``outer``, return those without a partner.
 
-        The keys are added to ``changed``.
+        ``on_expiry`` is called with the keys before.
         """
         expired = self.expired_until(watermark)
         unpaired: list[Unpaired] = []
@@ -103,7 +102,7 @@ class IntervalSide:
         else:
             due = slices(self.expiry.due(watermark))
         for keys in due:
-            changed.add(keys)
+            on_expiry(keys)
             for key in keys:
                 if key in self.held:
                     self._expire_key(key, expired, unpaired)

@@ -27,12 +27,13 @@ from aflow.operators.base import (
     is_of_record,
     unsupported,
 )
-from aflow.operators.changed_keys import ChangedKeys
+from aflow.operators.changed_keys import ChangedKeys, save_keys
 from aflow.operators.first_call import FirstCall
 from aflow.operators.group_watermarks import no_group_ahead, restored_watermarks
 from aflow.operators.joins.columns import decoded, encoded
 from aflow.operators.keyed_state import key_group_codec
-from aflow.state.keyed_entries import CapturedRows, Keyed, KeyedRows, KeyRow
+from aflow.state.gradual_capture import GradualCaptures
+from aflow.state.keyed_entries import CapturedRows, Keyed, KeyedRows, RowColumns
 from aflow.state.layouts import state_codec
 from aflow.state.snapshot import OperatorSnapshot
 
@@ -100,6 +101,7 @@ class JoinOperator(TwoInputOperator):
         self._left_codec = state_codec(left_type)
         self._right_codec = state_codec(right_type)
         self._key_type = key_type
+        self._gradual: Final = GradualCaptures()
 
     def open(self, context: OperatorContext) -> None:
         super().open(context)
@@ -108,6 +110,19 @@ class JoinOperator(TwoInputOperator):
         #: The watermarks of key groups that a restore found ahead of this subtask.
         self._ahead = no_group_ahead(context)
         self._known_keys = CheckedKeys()
+
+    def close(self) -> None:
+        self._gradual.complete()
+
+    def _on_expiry(self, keys: list[Hashable]) -> None:
+        """Record that records of ``keys`` are about to be dropped."""
+        if self._gradual:
+            self._gradual.save(keys)
+        self._changed.add(keys)
+
+    def _save(self, keys: Sequence[Hashable]) -> None:
+        """Collect the records of the keys of a batch, which may change now, for captures."""
+        save_keys(self._gradual, keys)
 
     def _columns(
         self, batch: Batch[Any], side: str
@@ -190,6 +205,7 @@ class JoinOperator(TwoInputOperator):
 
     def capture(self, *, changes: bool) -> CapturedRows:
         """Return all records or the changes. Raises ``CheckpointError`` for a record that cannot be encoded."""
+        self._gradual.complete()
         rows = self._rows(self._changed.take(changes=changes))
         if not self._identifies_changes(rows):
             rows = self._rows(None)
@@ -214,16 +230,18 @@ class JoinOperator(TwoInputOperator):
     def _restore_rows(self, keyed: Keyed) -> Iterator[None]:
         """Restore the records of the keys of this subtask, in pieces."""
 
-    def _encoded(self, records: Iterable[KeyRecords], codec: Codec[Any], side: str) -> list[KeyRow]:
-        rows: list[KeyRow] = []
+    def _encoded(self, records: Iterable[KeyRecords], codec: Codec[Any], side: str) -> RowColumns:
+        keys: list[Hashable] = []
+        rows: list[bytes] = []
         for key, times, values, *more in records:
+            keys.append(key)
             try:
-                rows.append((key, encoded(times, values, codec, *more)))
+                rows.append(encoded(times, values, codec, *more))
             except CodecError as exc:
                 raise CheckpointError(
                     f"step {self.name!r} cannot store the {side} records of key {shown(key)}: {exc}"
                 ) from exc
-        return rows
+        return RowColumns(keys, rows)
 
     def _decoded(
         self, keyed: Keyed, name: str, codec: Codec[Any], side: str

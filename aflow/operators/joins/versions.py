@@ -14,14 +14,13 @@ Versions that do not matter are dropped when their key gets a new one, and for k
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Hashable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator
 from typing import Any, Final
 
 from aflow.machines.expiry import Expiry
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Timestamp
-from aflow.operators.changed_keys import ChangedKeys
 from aflow.operators.joins.columns import Columns
-from aflow.operators.pieces import slices
+from aflow.operators.pieces import CHUNK, slices
 
 #: Time (ms) between two checks for versions that do not matter, without a tolerance.
 _CHECK_EVERY: Final = 1000
@@ -83,15 +82,19 @@ class Versions:
             return False, None
         return True, values[index]
 
-    def advance(self, watermark: Timestamp, changed: ChangedKeys) -> Iterator[int]:
-        """Drop the versions that do not matter for times after ``watermark``, in pieces, and add their keys to
-        ``changed``.
+    def advance(
+        self, watermark: Timestamp, on_expiry: Callable[[list[Hashable]], None]
+    ) -> Iterator[int]:
+        """Drop the versions that do not matter for times after ``watermark``, in pieces.
+
+        ``on_expiry`` is called with their keys: before that, except at the end of time.
         """
         self.watermark = watermark
-        if watermark == MAX_TIMESTAMP:
-            yield from changed.discarded(self._held)
+        while watermark == MAX_TIMESTAMP and self._held:
+            on_expiry([self._held.popitem()[0] for _ in range(min(CHUNK, len(self._held)))])
+            yield 0
         for due in slices(self.expiry.due(watermark)):
-            changed.add(due)
+            on_expiry(due)
             for key in due:
                 self._registered.discard(key)
                 if key in self._held:
@@ -116,23 +119,30 @@ class Versions:
         self.expiry.add(key, at)
 
     def _drop_outdated(self, times: list[Timestamp], values: list[Any]) -> None:
-        count = self._outdated_count(times)
+        count = self._outdated_count(times, self.watermark)
         del times[:count], values[:count]
 
-    def _outdated_count(self, times: list[Timestamp]) -> int:
-        """Return the number of versions that do not matter."""
-        newest = bisect_right(times, self.watermark) - 1
+    def _outdated_count(self, times: list[Timestamp], watermark: Timestamp) -> int:
+        """Return the number of versions that do not matter for times after ``watermark``."""
+        newest = bisect_right(times, watermark) - 1
         if newest < 0:
             return 0
-        if self.tolerance is not None and times[newest] + self.tolerance <= self.watermark:
+        if self.tolerance is not None and times[newest] + self.tolerance <= watermark:
             return newest + 1
         return newest
 
-    def by_key(self, among: set[Hashable] | None = None) -> Iterator[tuple[Hashable, Columns]]:
-        """Yield the versions that matter, of some keys or of all, for a snapshot."""
-        for key in self._held if among is None else among & self._held.keys():
-            times, values = self._held[key]
-            count = self._outdated_count(times)
+    def keys(self) -> list[Hashable]:
+        """Return the keys with versions."""
+        return list(self._held)
+
+    def by_key(
+        self, among: Collection[Hashable] | None, watermark: Timestamp
+    ) -> Iterator[tuple[Hashable, Columns]]:
+        """Yield the versions of some keys or of all that matter for times after ``watermark``, for a snapshot."""
+        held = self._held
+        for key in held if among is None else filter(held.__contains__, among):
+            times, values = held[key]
+            count = self._outdated_count(times, watermark)
             if count < len(times):
                 yield key, (times[count:], values[count:])
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
-from aflow.model.codecs import Codec, decode_all
+from aflow.model.codecs import Codec, decode_all, encode_all
 from aflow.model.time import Timestamp
 from aflow.operators.accumulation import Accumulation
 from aflow.operators.base import unsupported
@@ -22,6 +22,10 @@ class AccumulatorRows:
     def __init__(self, codec: Codec[Any]) -> None:
         self._codec = codec
         self.encode: Final = codec.encode
+
+    def encode_all(self, rows: Sequence[Any]) -> list[bytes]:
+        """Return the bytes of rows. Raises ``CodecError``."""
+        return encode_all(self._codec, rows)
 
     def decode_all(self, keys: Sequence[Hashable], stored: Sequence[bytes]) -> list[Any]:
         """Return the rows of ``keys``."""

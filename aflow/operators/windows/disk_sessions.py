@@ -61,6 +61,10 @@ class SessionRows:
         parts = self._parts(row) if isinstance(row, OpenSession) else list(map(self._parts, row))
         return PLAIN.encode(parts)
 
+    def encode_all(self, rows: Sequence[SessionRow]) -> list[bytes]:
+        """Return the bytes of rows. Raises ``CodecError``."""
+        return list(map(self.encode, rows))
+
     def decode_all(self, keys: Sequence[Hashable], stored: Sequence[bytes]) -> list[SessionRow]:
         """Return the rows of ``keys``."""
         return [

@@ -6,7 +6,7 @@ for each key, which has all windows of the key. Their timers are in the same dat
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Container, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeAlias, cast
 
 from aflow.machines.windows.merging_window_set import MergeFunction
@@ -20,7 +20,8 @@ from aflow.operators.windows.lateness import WindowLifetime
 from aflow.operators.windows.logic import WindowLogic
 from aflow.operators.windows.window_contents import EMPTY, KeyWindow, WindowContents
 from aflow.state.backend_choice import OnDisk, make_scratch
-from aflow.state.disk.ranged_rows import AwayRows, Numbered, RangedRows
+from aflow.state.disk.away_rows import AwayRows
+from aflow.state.disk.ranged_rows import Numbered, RangedRows
 from aflow.state.disk.window_timers import DiskWindowTimers
 from aflow.state.key_kinds import KeyKinds
 from aflow.state.keyed_entries import KeyRow
@@ -61,6 +62,10 @@ class KeyWindowRows:
         """Return the bytes of a row. Raises ``CodecError``."""
         return PLAIN.encode(self._codec.parts([row.window.start, row.window.end], row))
 
+    def encode_all(self, rows: Sequence[KeyWindow]) -> list[bytes]:
+        """Return the bytes of rows. Raises ``CodecError``."""
+        return list(map(self.encode, rows))
+
     def decode_all(self, keys: Sequence[Hashable], stored: Sequence[bytes]) -> list[KeyWindow]:
         """Return the rows of ``keys``."""
         rows = cast("list[_Parts]", decode_all(PLAIN, stored))
@@ -69,6 +74,10 @@ class KeyWindowRows:
     def entries(self, number: int, key: Hashable, data: bytes) -> Sequence[KeyRow]:
         """Return the entry of a row for a snapshot."""
         return (_entry(key, cast("_Parts", PLAIN.decode(data))),)
+
+    def windows(self, row: KeyWindow) -> Iterable[KeyWindow]:
+        """Return the windows of a row."""
+        return (row,)
 
 
 class KeyWindowSetRows:
@@ -88,6 +97,10 @@ class KeyWindowSetRows:
             ]
         )
 
+    def encode_all(self, rows: Sequence[KeyWindowSet]) -> list[bytes]:
+        """Return the bytes of rows. Raises ``CodecError``."""
+        return list(map(self.encode, rows))
+
     def decode_all(self, keys: Sequence[Hashable], stored: Sequence[bytes]) -> list[KeyWindowSet]:
         """Return the rows of ``keys``."""
         rows = cast("list[list[_Parts]]", decode_all(PLAIN, stored))
@@ -96,6 +109,10 @@ class KeyWindowSetRows:
     def entries(self, number: int, key: Hashable, data: bytes) -> Sequence[KeyRow]:
         """Return the entries of a row for a snapshot."""
         return [_entry(key, parts) for parts in cast("list[_Parts]", PLAIN.decode(data))]
+
+    def windows(self, row: KeyWindowSet) -> Iterable[KeyWindow]:
+        """Return the windows of a row."""
+        return row.states.values()
 
     def _decoded(self, key: Hashable, row: list[_Parts]) -> KeyWindowSet:
         of_key = KeyWindowSet(key, self._merging)
@@ -146,7 +163,22 @@ class DiskWindows:
         """
         return self.rows.window_timers(domain, kinds, self._is_kept)
 
-    def stored(self, keys: set[Hashable] | None) -> AwayRows | None:
+    def resident(
+        self,
+        keys: set[Hashable] | None,
+        among: Mapping[int, Container[Hashable]] | None = None,
+    ) -> Iterator[KeyWindow]:
+        """Yield the windows in memory: of ``keys``, or of all keys. In a number of ``among``, of its keys only."""
+        windows = self._codec.windows
+        for number, key, row in self.rows.resident(keys):
+            if among is None or number not in among or key in among[number]:
+                yield from windows(row)
+
+    def resident_keys(self) -> list[Hashable]:
+        """Return the keys that have windows in memory."""
+        return list(self.rows.resident_keys())
+
+    def away(self, keys: set[Hashable] | None) -> AwayRows | None:
         """Return the entries for a snapshot that are not in memory, of ``keys`` or of all; None if there are none."""
         return self.rows.stored(keys, self._codec.entries)
 

@@ -19,15 +19,15 @@ from aflow.model.keys import check_key
 from aflow.model.time import Timestamp
 from aflow.model.windows import TimeWindow, Windowed
 from aflow.operators.accumulation import Accumulation
-from aflow.operators.base import RAISED, Operator, OperatorContext, unsupported
-from aflow.operators.changed_keys import ChangedKeys, too_many
+from aflow.operators.base import RAISED, Operator, OperatorContext
+from aflow.operators.changed_keys import ChangedKeys, save_keys, too_many
 from aflow.operators.group_watermarks import no_group_ahead, restored_watermarks
 from aflow.operators.keyed_state import key_group_codec
 from aflow.operators.windows.contexts import window_text
 from aflow.state.aggregates.exact import plus
 from aflow.state.backend_choice import OnDisk, make_scratch
 from aflow.state.disk.ranged_rows import Numbered, RangedRows, RowCodec
-from aflow.state.gradual_capture import MANY, GradualCaptures, WaitingRows
+from aflow.state.gradual_capture import GradualCaptures, WaitingRows, are_many
 from aflow.state.keyed_entries import (
     CapturedRows,
     CombinedRows,
@@ -35,9 +35,13 @@ from aflow.state.keyed_entries import (
     KeyedRows,
     KeyRow,
     LazyRows,
+    RowColumns,
     are_immutable,
 )
 from aflow.state.snapshot import OperatorSnapshot
+
+#: Lookups of a gradual capture in one piece: less than a millisecond.
+_LOOKUPS: Final = 2048
 
 #: Operator state: the windows whose contents are stored.
 _WINDOWS: Final = "@windows"
@@ -97,7 +101,9 @@ class IncrementalWindows(Operator):
             return None
         scratch = make_scratch(choice, self.name)
         kinds = self._changed.kinds
-        return RangedRows(recent, codec, self._key_codec, scratch, choice.resident, kinds)
+        rows = RangedRows(recent, codec, self._key_codec, scratch, choice.resident, kinds)
+        rows.before_eviction = self._gradual.save
+        return rows
 
     def _watermark_for(self, key: Hashable) -> Timestamp:
         """Return the watermark for ``key``: that of its former subtask until this one reaches it."""
@@ -168,50 +174,75 @@ class IncrementalWindows(Operator):
         """Return all rows or the changed ones. Raises ``CheckpointError`` for an accumulator that cannot be encoded."""
         self._gradual.complete()
         keys, count = self._changed.take(changes=changes), self._row_count()
-        complete = keys is None or len(keys) * 2 > count
-        if complete and count >= MANY and self._on_disk is None:
-            return self._captured_gradually()
+        if are_many(count if keys is None or len(keys) * 2 > count else len(keys)):
+            return self._captured_gradually(keys, count)
         rows = self._rows(keys)
         known = self._changed.known_by_name(self._keys_in(rows, keys))
         if keys is not None and (not known or too_many(keys, len(rows), self._row_count())):
             keys, rows = None, self._rows(None)
             self._changed.rest(max(len(rows), self._row_count()))
         encoded = self._collected(rows)[self._state_name]
-        away = None if self._on_disk is None else self._on_disk.stored(keys, self._entries_of)
-        if away is not None:
-            encoded = CombinedRows(encoded, away)
-        named = {self._state_name: encoded, **self._more_rows(keys)}
-        return CapturedRows(
-            self._key_codec, KeyedRows(named, keys), operator=self._operator_state()
-        )
+        return self._captured(KeyedRows({self._state_name: encoded, **self._more_rows(keys)}, keys))
 
-    def _captured_gradually(self) -> CapturedRows:
-        """Capture all rows, which are in memory; they are collected in pieces."""
-        self._changed.rest(self._row_count())
-        capture = self._gradual.begin(self._parts(), self._changed.kinds)
-        more = self._more_rows(None)
-        self._changed.observe([key for rows in more.values() for key, _ in rows])
-        keyed = KeyedRows({**capture.rows, **more}, gather=capture.gather)
+    def _captured(self, keyed: KeyedRows) -> CapturedRows:
+        """Return ``keyed`` with the rows that are on disk, and the operator state."""
+        name, keys = self._state_name, keyed.keys
+        away = None
+        if self._on_disk is not None:
+            away = self._on_disk.stored(None if keys is None else set(keys), self._entries_of)
+        if away is not None:
+            named = {**keyed.rows, name: CombinedRows(keyed.rows[name], away)}
+            keyed = KeyedRows(named, keys, gather=keyed.gather)
         return CapturedRows(self._key_codec, keyed, operator=self._operator_state())
+
+    def _captured_gradually(self, keys: set[Hashable] | None, count: int) -> CapturedRows:
+        """Capture the rows of ``keys``, or of all keys, in pieces; all ``count`` rows if that costs little more."""
+        if keys is not None and len(keys) * 2 > count:
+            keys = None
+            self._changed.rest(count)
+        parts = self._parts() if keys is None else (self._part_of(list(keys)),)
+        capture = self._gradual.begin(parts, self._changed.kinds, keys)
+        return self._captured(KeyedRows(dict(capture.rows), keys, gather=capture.gather))
+
+    def _parts(self) -> Iterator[WaitingRows]:
+        """Yield all rows that are in memory, as parts of a gradual capture."""
+        if self._on_disk is None:
+            yield from self._memory_parts()
+        else:
+            yield WaitingRows(list(self._on_disk.resident_keys()), self._collected_of)
+        yield from self._more_parts()
+
+    def _part_of(self, keys: list[Hashable]) -> WaitingRows:
+        return WaitingRows(keys, self._changes_of, max(1, _LOOKUPS // self._dict_count()))
+
+    def _collected_of(self, keys: list[Hashable]) -> Mapping[str, Iterable[KeyRow]]:
+        """Return the rows of ``keys`` that are in memory, under these keys and not under equal ones."""
+        wanted = set(keys)
+        name_of = dict(zip(keys, keys, strict=True))
+        rows = [(name_of[key], *parts) for key, *parts in self._rows(wanted)]
+        return self._collected(rows)
+
+    def _changes_of(self, keys: list[Hashable]) -> Mapping[str, Iterable[KeyRow]]:
+        """Do as ``_collected_of``, with the rows of ``_more_rows``."""
+        name_of = dict(zip(keys, keys, strict=True))
+        more = self._more_rows(set(keys)).items()
+        named = {name: [(name_of[key], data) for key, data in some] for name, some in more}
+        return {**self._collected_of(keys), **named}
 
     def _collected(self, rows: list[StoredRow]) -> Mapping[str, Iterable[KeyRow]]:
         """Return ``rows`` for a snapshot by their name; those that may change are encoded now."""
         encoded: Iterable[KeyRow] = LazyRows(rows, self._encoded)
         if not are_immutable([row[1] for row in rows]):
-            encoded = list(encoded)
+            encoded = RowColumns.of(encoded)
         return {self._state_name: encoded}
 
     def _save(self, keys: Sequence[Hashable]) -> None:
         """Collect the rows of the keys of a batch, which may change now, for captures."""
-        try:
-            self._gradual.save(keys)
-        except TypeError:  # of a key that cannot be hashed, whose record fails later
-            self._gradual.save([key for key in keys if unsupported(key) is None])
+        save_keys(self._gradual, keys)
 
     def _save_all(self) -> Iterator[int]:
         """Collect all rows for captures, in pieces: windows fire."""
-        for _ in self._gradual.gather():
-            yield 0
+        yield from self._gradual.gather_slices()
 
     def _keys_in(self, rows: list[StoredRow], keys: set[Hashable] | None) -> list[Hashable]:
         more = chain.from_iterable(self._more_rows(keys).values())
@@ -267,8 +298,16 @@ class IncrementalWindows(Operator):
         """Return the rows of ``keys``, or of all keys."""
 
     @abstractmethod
-    def _parts(self) -> Iterable[WaitingRows]:
-        """Return all rows, which are in memory, as parts of a gradual capture."""
+    def _memory_parts(self) -> Iterable[WaitingRows]:
+        """Return all rows of a step in memory, as parts of a gradual capture."""
+
+    def _more_parts(self) -> Iterable[WaitingRows]:
+        """Return all rows of ``_more_rows``, as parts of a gradual capture."""
+        return ()
+
+    def _dict_count(self) -> int:
+        """Return the number of dicts in which the rows of a key are looked up, at least 1."""
+        return 1
 
     @abstractmethod
     def _row_count(self) -> int:

@@ -151,11 +151,19 @@ class MergingWindows:
     def of(self, keys: set[Hashable] | None) -> Iterator[KeyWindow]:
         """Yield the entries of ``keys`` in their windows, or of all keys; with ``OnDisk`` those in memory."""
         if self._disk is not None:
-            for _, _, of_key in self._disk.rows.resident(keys):
-                yield from of_key.states.values()
+            yield from self._disk.resident(keys)
             return
         for key in self._keys if keys is None else keys & self._keys.keys():
             yield from self._keys[key].states.values()
+
+    def key_lists(
+        self,
+    ) -> Iterator[tuple[list[Hashable], Callable[[set[Hashable]], Iterable[KeyWindow]]]]:
+        """Yield all keys, with a function that returns the entries of some keys. Not with ``OnDisk``."""
+        yield list(self._keys), self.of
+
+    #: The number of dicts in which the windows of a key are looked up.
+    dict_count = 1
 
     def __len__(self) -> int:
         """Count keys, since few of them have several windows."""

@@ -19,7 +19,6 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Generator, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from heapq import heappop, heappush
 from typing import Any, Final, TypeAlias, cast
 
 from aflow.errors import OperatorError
@@ -39,6 +38,7 @@ from aflow.operators.windows.disk_panes import (
     panes_of_batch,
     windows_of_batch,
 )
+from aflow.operators.windows.firing_counts import FiringCounts
 from aflow.operators.windows.incremental_windows import (
     IncrementalWindows,
     StoredRow,
@@ -50,12 +50,14 @@ from aflow.operators.windows.incremental_windows import (
 from aflow.operators.windows.lateness import LATE
 from aflow.operators.windows.staggers import Staggers, staggers_of, stored_staggers
 from aflow.operators.windows.two_stacks import Panes, TwoStacks
-from aflow.state.gradual_capture import WaitingRows
+from aflow.state.gradual_capture import WaitingRows, waiting_rows
 from aflow.state.keyed_entries import Keyed, KeyRow
 from aflow.state.snapshot import OperatorSnapshot
 
 Pairs: TypeAlias = Iterator[tuple[Hashable, Any]]
 """Keys and accumulators."""
+
+_Rows: TypeAlias = list[tuple[Hashable, Any]]
 
 #: Keyed state: each accumulator with the start of its pane.
 _PANES: Final = "@panes"
@@ -109,10 +111,7 @@ class PaneAggregateOperator(IncrementalWindows):
         )
         #: True if a record is in several panes: those of its windows.
         self._unshared = overlapping and not shared
-        #: Numbers of firings above 1 of kept windows, by start and key.
-        self._firings: dict[Timestamp, dict[Hashable, int]] = {}
-        #: The starts in ``_firings``, as a heap.
-        self._firing_starts: list[Timestamp] = []
+        self._firings: Final = FiringCounts(_FIRINGS)
         #: None for windows that have the same bounds in all subtasks.
         self._staggers: Staggers | None = None
 
@@ -178,7 +177,7 @@ class PaneAggregateOperator(IncrementalWindows):
             for key, (start, count) in zip(
                 keys, cast("list[tuple[int, int]]", stored), strict=True
             ):
-                self._set_firing(start, key, count)
+                self._firings.record(start, key, count)
             yield
 
     def _rows(self, keys: set[Hashable] | None) -> list[StoredRow]:
@@ -190,14 +189,15 @@ class PaneAggregateOperator(IncrementalWindows):
             for key in among(keys, contents)
         ]
 
-    def _parts(self) -> Iterator[WaitingRows]:
+    def _memory_parts(self) -> Iterator[WaitingRows]:
         for start, contents in self._panes.items():
-            yield WaitingRows(contents.copy(), partial(self._collected_of, start))
+            yield waiting_rows(contents, partial(self._pane_collected, start))
 
-    def _collected_of(
-        self, start: Timestamp, keys: list[Hashable], rows: list[Any]
-    ) -> Mapping[str, Iterable[KeyRow]]:
-        return self._collected([(key, row, start) for key, row in zip(keys, rows, strict=True)])
+    def _pane_collected(self, start: Timestamp, rows: _Rows) -> Mapping[str, Iterable[KeyRow]]:
+        return self._collected([(key, held, start) for key, held in rows])
+
+    def _dict_count(self) -> int:
+        return max(1, len(self._panes))
 
     def _row_count(self) -> int:
         return sum(map(len, self._panes.values())) if self._on_disk is None else len(self._on_disk)
@@ -206,12 +206,10 @@ class PaneAggregateOperator(IncrementalWindows):
         return ((key, PLAIN.encode([data, number])),)
 
     def _more_rows(self, keys: set[Hashable] | None) -> Mapping[str, list[KeyRow]]:
-        firings = [
-            (key, PLAIN.encode([start, counts[key]]))
-            for start, counts in self._firings.items()
-            for key in among(keys, counts)
-        ]
-        return {_FIRINGS: firings}
+        return self._firings.rows(keys)
+
+    def _more_parts(self) -> Iterator[WaitingRows]:
+        return self._firings.parts()
 
     # ------------------------------------------------------------------------------------ arithmetic
 
@@ -375,8 +373,7 @@ class PaneAggregateOperator(IncrementalWindows):
                 yield results
         cleaned_up = self._last_cleaned_up(self.watermark)
         yield from self._drop_panes(cleaned_up)
-        while self._firing_starts and self._firing_starts[0] <= cleaned_up:
-            yield from self._changed.discarded(self._firings.pop(heappop(self._firing_starts)))
+        yield from self._firings.drop_until(cleaned_up, self._changed)
         self.output.watermark(self.watermark)
 
     def _windows_after(self, before: Timestamp) -> Iterator[TimeWindow]:
@@ -437,9 +434,9 @@ class PaneAggregateOperator(IncrementalWindows):
         except RAISED as exc:
             raise OperatorError.of(self.name, exc, key=key) from exc
         for start, held, has_others in sums:
-            firing = self._firings.get(start, {}).get(key, 1) + 1 if has_others else 1
+            firing = self._firings.get(start, key) + 1 if has_others else 1
             if has_others:
-                self._set_firing(start, key, firing)
+                self._firings.record(start, key, firing)
             window = TimeWindow(start, start + self._size)
             self._emit_firings([(window, key, held, firing)])
 
@@ -472,13 +469,6 @@ class PaneAggregateOperator(IncrementalWindows):
             whole = copy(until_pane)
             sums.append((start, merge(whole, tail[0]) if tail else whole, has_others or bool(tail)))
         return sums
-
-    def _set_firing(self, start: Timestamp, key: Hashable, firing: int) -> None:
-        counts = self._firings.get(start)
-        if counts is None:
-            counts = self._firings[start] = {}
-            heappush(self._firing_starts, start)
-        counts[key] = firing
 
     def _drop_panes(self, last: Timestamp) -> Iterator[int]:
         """Drop the panes whose windows all start at or before ``last``, in pieces."""

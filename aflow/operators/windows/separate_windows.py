@@ -54,6 +54,10 @@ class OpenWindow:
             found = self.keys[key] = KeyWindow(key, self.window, self.cleanup)
         return found
 
+    def present(self, keys: Iterable[Hashable]) -> list[KeyWindow]:
+        """Return the entries of ``keys`` that there are in memory."""
+        return [self.keys[key] for key in keys if key in self.keys]
+
     def load(self, keys: Sequence[Hashable]) -> None:
         """Read the entries of ``keys`` into memory."""
         if self.disk is not None:
@@ -195,12 +199,23 @@ class SeparateWindows:
     def of(self, keys: set[Hashable] | None) -> Iterator[KeyWindow]:
         """Yield the entries of ``keys`` in all windows, or of all keys; with ``OnDisk`` those in memory."""
         if self._disk is not None:
-            for _, _, one in self._disk.rows.resident(keys):
-                yield one
+            yield from self._disk.resident(keys)
             return
         for opened in self._windows.values():
             for key in opened.keys if keys is None else keys & opened.keys.keys():
                 yield opened.keys[key]
+
+    def key_lists(
+        self,
+    ) -> Iterator[tuple[list[Hashable], Callable[[set[Hashable]], Iterable[KeyWindow]]]]:
+        """Yield the keys of each window, with a function that returns its entries of some keys. Not with ``OnDisk``."""
+        for opened in self._windows.values():
+            yield list(opened.keys), opened.present
+
+    @property
+    def dict_count(self) -> int:
+        """The number of dicts in which the windows of a key are looked up."""
+        return len(self._windows)
 
     def __len__(self) -> int:
         if self._disk is not None:

@@ -41,7 +41,7 @@ from aflow.operators.windows.disk_sessions import (
 from aflow.operators.windows.incremental_windows import IncrementalWindows, StoredRow
 from aflow.operators.windows.lateness import LATE
 from aflow.state.disk.ranged_rows import Numbered
-from aflow.state.gradual_capture import WaitingRows
+from aflow.state.gradual_capture import WaitingRows, waiting_rows
 from aflow.state.keyed_entries import Keyed, KeyRow
 
 #: Keyed state: an accumulator with start and end of its session, its firings, and 1 if it has fired in its present
@@ -173,14 +173,15 @@ class SessionAggregateOperator(IncrementalWindows):
     def _rows(self, keys: set[Hashable] | None) -> list[StoredRow]:
         return list(map(_row, self._in_memory(keys)))
 
-    def _parts(self) -> Iterable[WaitingRows]:
-        def newest(keys: list[Hashable], some: list[Any]) -> Mapping[str, Iterable[KeyRow]]:
-            return self._collected(list(map(_row, some)))
+    def _memory_parts(self) -> Iterable[WaitingRows]:
+        def collect(rows: list[tuple[Hashable, Any]]) -> Mapping[str, Iterable[KeyRow]]:
+            # Under the keys of the dicts, which are observed, and not under equal ones of other types.
+            return self._collected([(key, *_row(one)[1:]) for key, one in rows])
 
-        def others(keys: list[Hashable], some: list[Any]) -> Mapping[str, Iterable[KeyRow]]:
-            return self._collected(list(map(_row, chain.from_iterable(some))))
+        def collect_others(rows: list[tuple[Hashable, Any]]) -> Mapping[str, Iterable[KeyRow]]:
+            return collect([(key, one) for key, some in rows for one in some])
 
-        return WaitingRows(self._newest.copy(), newest), WaitingRows(self._others.copy(), others)
+        return waiting_rows(self._newest, collect), waiting_rows(self._others, collect_others)
 
     def _entries_of(self, number: int, key: Hashable, data: bytes) -> Iterable[KeyRow]:
         return self._session_rows.entries(number, key, data)

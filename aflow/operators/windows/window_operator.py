@@ -30,7 +30,7 @@ from aflow.model.batch import Batch
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, TimeDomain, Timestamp
 from aflow.model.windows import Windowed
 from aflow.operators.base import RAISED, OperatorContext, StateSize, is_of_record
-from aflow.operators.changed_keys import ChangedKeys, too_many
+from aflow.operators.changed_keys import ChangedKeys, save_keys
 from aflow.operators.group_watermarks import no_group_ahead, restored_watermarks
 from aflow.operators.handler_results import TAKEN, iterable
 from aflow.operators.key_timers import DomainTimers
@@ -59,6 +59,7 @@ from aflow.operators.windows.window_contents import (
 from aflow.operators.windows.window_snapshots import WindowSnapshots, timer_row
 from aflow.operators.windows.window_state import FunctionStates
 from aflow.state.backend import WindowTimerQueue
+from aflow.state.gradual_capture import GradualCaptures
 from aflow.state.key_kinds import KeyKinds
 from aflow.state.keyed_entries import CapturedRows, KeyedRows, merge_rows
 from aflow.state.snapshot import OperatorSnapshot
@@ -76,6 +77,7 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         self._to_close: Final = ExitStack()
         #: The windows with ``OnDisk``; None: all are in memory.
         self._disk: DiskWindows | None = None
+        self._gradual = GradualCaptures()
 
     def open(self, context: OperatorContext) -> None:
         logic = self._logic
@@ -106,7 +108,11 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
             self._windows,
             self._lifetime,
             self._timers,
+            self._gradual,
+            kinds,
+            self._disk,
         )
+        self._to_close.callback(self._gradual.complete)
         #: Buffered results, and their timestamps.
         self._values: list[Any] = []
         self._times: list[Timestamp] = []
@@ -122,6 +128,8 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
 
     def process(self, batch: Batch[Any]) -> None:
         keys = self.keys_of(batch)
+        if self._gradual:
+            save_keys(self._gradual, keys)
         self._states.touch_batch(self, batch)
         if self._disk is not None:
             self._windows.load(keys, self._record_times(batch))
@@ -215,34 +223,33 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
 
     def capture(self, *, changes: bool) -> CapturedRows:
         """Return all state or the changes. Raises ``CheckpointError`` for values that cannot be encoded."""
+        self._gradual.complete()
         rows = self._captured_rows(self._changed.take(changes=changes))
         timers = self._timers.capture(changes=rows.keys is not None)
         if timers is None or not self._changed.trusted(rows):
+            del rows  # otherwise it would be completed at once
             return self.capture(changes=False)
-        return CapturedRows(self._states.key_codec, rows, timers, self._operator_state())
+        return CapturedRows(
+            self._states.key_codec,
+            rows,
+            timers,
+            self._operator_state(),
+            more=self._timers.gather,
+        )
 
     def _captured_rows(self, keys: set[Hashable] | None) -> KeyedRows:
         """Return the rows of ``keys``, or of all keys if there are as many changes."""
         states = self._states.capture(changes=keys is not None)
         if any(part.keys is None for part in states):
             keys = None
-        if keys is None:
-            if any(part.keys is not None for part in states):
-                states = self._states.capture(changes=False)
-            return merge_rows([self._captured_windows(None, self._windows.of(None)), *states])
-        for part in states:
-            keys.update(part.keys or ())  # state of a key may have expired
-        found = list(self._windows.of(keys))
-        if too_many(keys, len(found), len(self._windows)):
-            return self._captured_rows(None)
-        return merge_rows([self._captured_windows(keys, found), *states])
-
-    def _captured_windows(
-        self, keys: set[Hashable] | None, found: Iterable[KeyWindow]
-    ) -> KeyedRows:
-        """Return the rows of windows: of those ``found`` in memory, and of those on disk."""
-        away = None if self._disk is None else self._disk.stored(keys)
-        return KeyedRows(self._snapshots.capture(found, away), keys)
+        if keys is not None and states:
+            # State of a key may have expired. The second part has other keys: pairs of key and window.
+            keys.update(states[0].keys or ())
+        windows = self._snapshots.capture(keys)
+        if windows.keys is None and any(part.keys is not None for part in states):
+            states = []  # otherwise it would be completed at once
+            states = self._states.capture(changes=False)
+        return merge_rows([windows, *states])
 
     def _operator_state(self) -> Mapping[str, tuple[bytes, ...]]:
         """Return the operator state."""
@@ -354,8 +361,10 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
 
     def _mark_changed(self, some: list[KeyWindow]) -> None:
         """Record that the keys of windows whose timers fire change."""
-        if self._changed.noted:
-            self._changed.add([one.key for one in some])
+        if self._changed.noted or self._gradual:
+            keys = [one.key for one in some]
+            self._gradual.save(keys)
+            self._changed.add(keys)
         self._states.touch(some)
 
     def _apply(self, decision: TriggerResult, one: KeyWindow, *, last: bool = False) -> None:

@@ -2,28 +2,47 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
-from typing import Final, cast
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Final, TypeAlias, cast
 
 from aflow.errors import CheckpointError, RestoreError, shown
 from aflow.model.codecs import PLAIN, CodecError
 from aflow.model.time import Timestamp
 from aflow.model.windows import TimeWindow
+from aflow.operators.changed_keys import too_many
 from aflow.operators.key_timers import TIMER_NAMES, DomainTimers
 from aflow.operators.windows.contexts import window_text
+from aflow.operators.windows.disk_windows import DiskWindows
 from aflow.operators.windows.lateness import WindowLifetime
 from aflow.operators.windows.merging_windows import MergingWindows
 from aflow.operators.windows.separate_windows import SeparateWindows
 from aflow.operators.windows.window_contents import EMPTY, KeyWindow, WindowContents
 from aflow.operators.windows.window_state import PREFIX
 from aflow.state.backend import WindowTimerQueue
-from aflow.state.keyed_entries import CombinedRows, Keyed, KeyGroupCodec, KeyRow
+from aflow.state.disk.away_rows import AwayRows
+from aflow.state.gradual_capture import GradualCaptures, WaitingRows, are_many
+from aflow.state.key_kinds import KeyKinds
+from aflow.state.keyed_entries import (
+    CombinedRows,
+    Keyed,
+    KeyedRows,
+    KeyGroupCodec,
+    KeyRow,
+    RowColumns,
+)
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.state.specs import RESERVED
 from aflow.state.tables import TOUCHED
 
 #: Keyed state: window, firings, trigger memory and contents of each key.
 WINDOW_ROWS: Final = "@key windows"
+
+#: Lookups of a gradual capture in one piece: less than a millisecond.
+_LOOKUPS: Final = 2048
+
+Find: TypeAlias = Callable[[set[Hashable]], Iterable[KeyWindow]]
+"""Returns the windows of some keys that are in memory."""
 
 #: Operator state: the kinds of windows and contents.
 _KIND: Final = "@kind of windows"
@@ -48,27 +67,78 @@ class WindowSnapshots:
         windows: SeparateWindows | MergingWindows,
         lifetime: WindowLifetime,
         timers: DomainTimers[WindowTimerQueue],
+        gradual: GradualCaptures,
+        kinds: KeyKinds,
+        disk: DiskWindows | None,
     ) -> None:
         self._key_codec = key_codec
         self._contents = contents
         self._windows = windows
         self._lifetime = lifetime
         self._timers = timers
+        #: The captures that are collected in pieces, and the kinds of their keys.
+        self._gradual = gradual
+        self._kinds = kinds
+        #: The windows on disk, if they are there.
+        self._disk = disk
+        if disk is not None:
+            disk.rows.before_eviction = gradual.save
         self._kind = f"{windows.kind}, each with {contents.kind}"
 
     def kind(self) -> Mapping[str, tuple[bytes, ...]]:
         """Return the operator state by which ``restore`` checks that it can read a snapshot."""
         return {_KIND: (PLAIN.encode(self._kind),)}
 
-    def capture(
-        self, found: Iterable[KeyWindow], away: Iterable[KeyRow] | None
-    ) -> Mapping[str, Iterable[KeyRow]]:
-        """Return the rows of some windows, and those that are read later, if any.
+    def capture(self, keys: set[Hashable] | None) -> KeyedRows:
+        """Return the rows of the windows of ``keys``, or of all keys if there are as many changes.
 
         Raises ``CheckpointError`` for values that cannot be encoded.
         """
-        rows = list(self._entries(found))
-        return {WINDOW_ROWS: rows if away is None else CombinedRows(rows, away)}
+        count = len(self._windows)
+        many = are_many(count)
+        if keys is not None and many and len(keys) * 2 > count:
+            keys = None
+        if many if keys is None else are_many(len(keys)):
+            return self._captured_gradually(keys)
+        found = list(self._windows.of(keys))
+        if keys is not None and too_many(keys, len(found), count):
+            return self.capture(None)
+        rows = RowColumns.of(self._entries(found))
+        away = self._away(keys)
+        return KeyedRows({WINDOW_ROWS: rows if away is None else CombinedRows(rows, away)}, keys)
+
+    def _away(self, keys: set[Hashable] | None) -> AwayRows | None:
+        return None if self._disk is None else self._disk.away(keys)
+
+    def _captured_gradually(self, keys: set[Hashable] | None) -> KeyedRows:
+        """Capture the rows of ``keys``, or of all keys; they are collected in pieces."""
+        disk, away = self._disk, self._away(keys)
+        find: Find = self._windows.of
+        if disk is not None and away is not None:
+            find = partial(disk.resident, among=away.resident)
+        if keys is not None:
+            most = max(1, _LOOKUPS // max(1, self._windows.dict_count))
+            parts = [WaitingRows(list(keys), partial(self._rows, find), most)]
+        elif disk is not None:
+            parts = [WaitingRows(disk.resident_keys(), partial(self._rows, find))]
+        else:
+            parts = [
+                WaitingRows(some, partial(self._rows, find_some))
+                for some, find_some in self._windows.key_lists()
+            ]
+        capture = self._gradual.begin(
+            parts or [WaitingRows([], partial(self._rows, find))], self._kinds, keys
+        )
+        rows: Iterable[KeyRow] = capture.rows[WINDOW_ROWS]
+        if away is not None:
+            rows = CombinedRows(rows, away)
+        return KeyedRows({WINDOW_ROWS: rows}, keys, gather=capture.gather)
+
+    def _rows(self, find: Find, keys: list[Hashable]) -> Mapping[str, RowColumns]:
+        """Return rows under the ``keys``, which are observed, and not under equal ones of other types."""
+        name_of = dict(zip(keys, keys, strict=True))
+        rows = self._entries(find(set(keys)))
+        return {WINDOW_ROWS: RowColumns.of((name_of[key], data) for key, data in rows)}
 
     def restore_in_pieces(self, snapshot: OperatorSnapshot) -> Iterator[Sequence[Hashable]]:
         """Restore windows and timers; yields keys that were restored.

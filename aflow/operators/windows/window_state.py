@@ -81,6 +81,7 @@ class WindowState:
             {f"{PREFIX}{name}": rows for name, rows in captured.rows.items()},
             captured.keys,
             {f"{PREFIX}{name}": described for name, described in captured.described.items()},
+            captured.gather,
         )
 
     def restore_in_pieces(self, keyed: Keyed) -> Iterator[None]:

@@ -2,8 +2,8 @@
 
 Theory. The dicts of a ``MemoryBackend`` hold the *resident* keys, on which its cells work at full speed. ``touch``
 makes the keys of a batch resident, with one read of the database for missing ones, and evicts others. A capture encodes
-the rows of resident keys at once and reads the others later, from a view of the database at the time of the capture. A
-restore writes directly into the database.
+the rows of resident keys at once, or many of them in pieces, and reads the others later, from a view of the database at
+the time of the capture. A restore writes directly into the database.
 """
 
 from __future__ import annotations
@@ -14,9 +14,11 @@ from collections.abc import (
     Hashable,
     Iterable,
     Iterator,
+    Mapping,
     MutableMapping,
     Sequence,
 )
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from aflow.model.time import Clock, TimeDomain
@@ -24,9 +26,10 @@ from aflow.state.backend import KeyTimerQueue
 from aflow.state.disk.residents import Residents
 from aflow.state.disk.scratch import Scratch
 from aflow.state.disk.snapshot_loader import MANY, GroupLoader
-from aflow.state.disk.stored_rows import AllBuckets, SomeBuckets, stored_rows
+from aflow.state.disk.stored_rows import AllBuckets, AwayBuckets, SomeBuckets, stored_rows
 from aflow.state.disk.timer_database import NEAR
 from aflow.state.disk.timers import DiskTimerQueue
+from aflow.state.gradual_capture import WaitingRows, are_many
 from aflow.state.key_kinds import KeyKinds
 from aflow.state.keyed_entries import (
     CombinedRows,
@@ -58,6 +61,7 @@ class DiskBackend(MemoryBackend):
         super().__init__(key_codec, clock)
         self._scratch: Final = scratch
         self._residents: Final = Residents(key_codec, self._tables, scratch, resident, self._kinds)
+        self._residents.before_eviction = self._gradual.save
 
     def touch(self, keys: Sequence[Hashable]) -> None:
         super().touch(keys)
@@ -72,10 +76,16 @@ class DiskBackend(MemoryBackend):
         return DiskTimerQueue(domain, self.key_codec, self._scratch, kinds, NEAR)
 
     def capture(self, *, changes: bool) -> KeyedRows:
+        self._gradual.complete()
         self._sweep()
         changed, self._changed = self._changed, set()
         self._kinds.see(changed or ())
-        return self._captured(changed if changes and not self._kinds.mixed else None)
+        if not changes or self._kinds.mixed:
+            changed = None
+        many = are_many(len(self._residents) if changed is None else len(changed))
+        if many and self._scratch.exists and not self._kinds.mixed:
+            return self._captured_gradually(changed)
+        return self._captured(changed)
 
     def restore_beside(
         self, keyed: Keyed, beside: Callable[[GroupReader], Iterator[None]]
@@ -127,6 +137,8 @@ class DiskBackend(MemoryBackend):
         self._scratch.clear()
 
     def _admit(self, key: Hashable) -> None:
+        if self._gradual:
+            self._gradual.save((key,))
         if self._residents.admit(key) and self._changed is not None:
             self._changed.add(key)
 
@@ -150,6 +162,34 @@ class DiskBackend(MemoryBackend):
         if not self._scratch.exists:
             return super()._captured(changed)  # without rows
         return self._captured_all() if changed is None else self._captured_some(changed)
+
+    def _captured_gradually(self, changed: Collection[Hashable] | None) -> KeyedRows:
+        """Capture ``changed`` keys, or all: the rows of resident keys in pieces, others from a view of the database."""
+        residents = self._residents
+        view, places = self._scratch.store.view(), residents.places()
+        wanted = None if changed is None else frozenset(changed)
+        buckets = AwayBuckets(view, places, wanted, residents.place, self.key_codec.key)
+        parts = [
+            WaitingRows(
+                residents.keys() if changed is None else list(changed),
+                partial(self._collected, table),
+            )
+            for table in self._tables
+        ]
+        capture = self._gradual.begin(parts, self._kinds, wanted)
+        rows: dict[str, Iterable[KeyRow]] = {}
+        for table in self._tables:
+            for name, stored in stored_rows(table, buckets, self.key_codec.key).items():
+                rows[name] = CombinedRows(capture.rows[name], stored)
+        return KeyedRows(rows, wanted, self._tables.described(), capture.gather)
+
+    def _collected(self, table: Table, keys: list[Hashable]) -> Mapping[str, Iterable[KeyRow]]:
+        """Capture the rows of those of ``keys`` that are resident."""
+        here = [key for key in keys if key in table.rows]
+        if table.timed is not None:
+            self._residents.index_expiries(here)
+            here = list(filter(table.has_row, here))
+        return table.captured(here)
 
     def _captured_all(self) -> KeyedRows:
         self._residents.write()

@@ -14,9 +14,8 @@ rows are written again with other database keys (see ``row_places``), among whic
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from heapq import merge
-from itertools import groupby
+from itertools import groupby, islice, repeat
 from operator import itemgetter
 from typing import Any, Final, Protocol, TypeAlias
 
@@ -25,9 +24,9 @@ from aflow.model.keys import UnsupportedKey
 from aflow.model.time import TimeDomain
 from aflow.model.windows import TimeWindow
 from aflow.state.backend import KeyTimerQueue
-from aflow.state.disk.row_places import HEAD, RowPlaces, number_of
+from aflow.state.disk.away_rows import AwayRows
+from aflow.state.disk.row_places import HEAD, RowPlaces
 from aflow.state.disk.scratch import Scratch
-from aflow.state.disk.store import View
 from aflow.state.disk.stored_keys import StoredKeys, keys_of, read_sorted, slot_length
 from aflow.state.disk.timer_database import NEAR
 from aflow.state.disk.timers import DiskTimerQueue
@@ -56,6 +55,10 @@ class RowCodec(Protocol):
 
     def encode(self, row: Any, /) -> bytes:
         """Return the bytes of a row. Raises ``CodecError``."""
+        ...
+
+    def encode_all(self, rows: Sequence[Any], /) -> list[bytes]:
+        """Return the bytes of rows. Raises ``CodecError``."""
         ...
 
     def decode_all(self, keys: Sequence[Hashable], stored: Sequence[bytes]) -> list[Any]:
@@ -94,6 +97,8 @@ class RangedRows:
         self._away: dict[int, int] = {}
         #: Removed rows that may be in the database, by number and key.
         self._removed: set[tuple[int, Hashable]] = set()
+        #: Called with the keys of rows before these are evicted.
+        self.before_eviction: Callable[[list[Hashable]], None] | None = None
 
     def __len__(self) -> int:
         """Return the number of rows."""
@@ -145,6 +150,8 @@ class RangedRows:
                 rotated = True
             number, rows = next(iter(self._older.items()))
             count = min(len(rows), surplus)
+            if self.before_eviction is not None:
+                self.before_eviction(list(islice(reversed(rows), count)))
             evicted = [rows.popitem() for _ in range(count)]
             if not rows:
                 del self._older[number]
@@ -258,6 +265,10 @@ class RangedRows:
         """Return the row of a key that is in memory."""
         recent = self._recent.get(number, {})
         return recent[key] if key in recent else self._older[number][key]
+
+    def resident_keys(self) -> set[Hashable]:
+        """Return the keys of all rows in memory."""
+        return set[Hashable]().union(*self._older.values(), *self._recent.values())
 
     def stored(
         self,
@@ -373,8 +384,7 @@ class RangedRows:
 
     def _read(self, absent: Mapping[int, list[Hashable]]) -> None:
         """Read the rows of keys."""
-        places: list[bytes] = []
-        owners: list[tuple[int, Hashable]] = []
+        owners: dict[bytes, tuple[int, Hashable]] = {}
         for number, keys in absent.items():
             head = self._places.head(number)
             try:
@@ -382,16 +392,17 @@ class RangedRows:
             except UnsupportedKey:
                 keys = keys_of(keys)  # the use of the others reports them
                 tails = self._places.tails(keys)
-            places += [head + tail for tail in tails]
-            owners += [(number, key) for key in keys]
-        found = [
-            (owners[at], data)
-            for at, data in read_sorted(self._scratch.store, places)
-            if data is not None
-        ]
-        rows = self._codec.decode_all([key for (_, key), _ in found], [data for _, data in found])
+            places = [head + tail for tail in tails]
+            owners.update(zip(places, zip(repeat(number), keys, strict=False), strict=True))
+        found: list[tuple[int, Hashable]] = []
+        stored: list[bytes] = []
+        for place, data in read_sorted(self._scratch.store, owners):
+            if data is not None:
+                found.append(owners[place])
+                stored.append(data)
+        rows = self._codec.decode_all([key for _, key in found], stored)
         recent, away = self._recent, self._away
-        for ((number, key), _), row in zip(found, rows, strict=True):
+        for (number, key), row in zip(found, rows, strict=True):
             recent[number][key] = row
             away[number] -= 1
 
@@ -409,10 +420,10 @@ class RangedRows:
     def _put(self, number: int, rows: list[tuple[Hashable, Any]]) -> None:
         """Write rows."""
         self._away.setdefault(number, 0)
-        head, encode = self._places.head(number), self._codec.encode
+        head = self._places.head(number)
         tails = self._places.tails([key for key, _ in rows])
         try:
-            data = [encode(row) for _, row in rows]
+            data = self._codec.encode_all([row for _, row in rows])
         except CodecError:
             data = [self._encoded(key, row) for key, row in rows]
         puts = [(head + tail, stored) for tail, stored in zip(tails, data, strict=True)]
@@ -453,41 +464,6 @@ class RangedRows:
     def _keys_at(self, page: Sequence[tuple[bytes, bytes]]) -> list[Hashable]:
         stored_key = self._places.stored_key
         return self._key_codec.keys([stored_key(place[HEAD:]) for place, _ in page])
-
-
-@dataclass(frozen=True, slots=True)
-class AwayRows:
-    """Rows in ``view`` that were not ``resident``, as entries of a snapshot; of ``keys``, or of all keys."""
-
-    view: View
-    resident: Mapping[int, frozenset[Hashable]]
-    keys: set[Hashable] | None
-    scans: bool
-    """True to read all rows: ``keys`` are many."""
-    places: RowPlaces
-    rows_of: Callable[[int, Hashable, bytes], Iterable[KeyRow]]
-
-    def __iter__(self) -> Iterator[KeyRow]:
-        key_of, stored_key = self.places.keys.key, self.places.stored_key
-        rows_of, keys = self.rows_of, self.keys
-        for place, data in self._all() if self.scans else self._found():
-            number, key = number_of(place), key_of(stored_key(place[HEAD:]))
-            if key not in self.resident[number] and (keys is None or key in keys):
-                yield from rows_of(number, key, data)
-
-    def _all(self) -> Iterator[tuple[bytes, bytes]]:
-        return self.view.items(*self.places.all_bounds())
-
-    def _found(self) -> Iterator[tuple[bytes, bytes]]:
-        """Look up the rows of ``keys``."""
-        tails = sorted(self.places.tails(self.keys or ()))
-        for number in sorted(self.resident):
-            head = self.places.head(number)
-            for start in range(0, len(tails), _AT_ONCE):
-                places = [head + tail for tail in tails[start : start + _AT_ONCE]]
-                for place, data in zip(places, self.view.get(places), strict=True):
-                    if data is not None:
-                        yield place, data
 
 
 def slices_of(keys: list[Hashable]) -> Iterator[list[Hashable]]:

@@ -13,7 +13,7 @@ from collections.abc import Hashable, Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from aflow.state.disk.stored_keys import StoredKeys, after, slot_length, slot_of
+from aflow.state.disk.stored_keys import StoredKeys, after, slot_length, slot_of, slots_of
 
 #: Bytes of a number, for starts of panes before the first timestamp too.
 _NUMBER: Final = 9
@@ -48,7 +48,7 @@ class RowPlaces:
         keys = list(keys)
         stored = self.keys.all_stored(keys)
         if self.slotted:
-            return [slot_of(key) + data for key, data in zip(keys, stored, strict=True)]
+            return [slot + data for slot, data in zip(slots_of(keys), stored, strict=True)]
         return stored
 
     def slot(self, number: int, key: Hashable) -> tuple[bytes, bytes]:

@@ -255,20 +255,18 @@ class SlicedRecords:
         self._observe([key for (_, key), _ in missing])
         writes, prefixes = self._writes, _Prefixes()
         stored_key = self.stored_key if self._chosen is not None else self._stored_keys.stored
-        places: list[bytes] = []
-        rows: list[Row] = []
+        rows: dict[bytes, Row] = {}
         for (number, key), row in missing:
             check_key(key)
             row.place = place = prefixes[number] + stored_key(key)
             if writes.get(number):
-                places.append(place)
-                rows.append(row)
+                rows[place] = row
         if not rows:
             return
         size = 0
-        for index, data in read_sorted(self._scratch.store, places):
+        for place, data in read_sorted(self._scratch.store, rows):
             if data is not None:
-                rows[index].parts = _decode(data)
+                rows[place].parts = _decode(data)
                 size += len(data)
         self._young += size // _RECORD_BYTES
 

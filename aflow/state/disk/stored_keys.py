@@ -7,12 +7,12 @@ the same for all equal keys. A slot is no prefix of another one, since it begins
 from __future__ import annotations
 
 import struct
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
 from typing import Final
 
 from aflow.errors import OperatorError, shown
 from aflow.model.codecs import CodecError
-from aflow.model.keys import check_key, encode_key
+from aflow.model.keys import check_key, encode_key, encode_keys
 from aflow.state.disk.store import StoreReader
 from aflow.state.keyed_entries import KeyGroupCodec
 
@@ -69,6 +69,12 @@ def slot_of(key: Hashable) -> bytes:
     return _LENGTH.pack(len(canonical)) + canonical
 
 
+def slots_of(keys: Collection[Hashable]) -> list[bytes]:
+    """Return the slot of each key."""
+    pack = _LENGTH.pack
+    return [pack(len(canonical)) + canonical for canonical in encode_keys(keys)]
+
+
 def slot_length(data: bytes, at: int = 0) -> int:
     """Return the length of the slot that begins at index ``at`` of ``data``."""
     length: int = _LENGTH.unpack_from(data, at)[0]
@@ -81,13 +87,15 @@ def after(prefix: bytes) -> bytes:
     return kept[:-1] + bytes([kept[-1] + 1])
 
 
-def read_sorted(reader: StoreReader, places: Sequence[bytes]) -> Iterator[tuple[int, bytes | None]]:
-    """Read ``places``, and yield the index of each with its value, None if there is none.
+def read_sorted(
+    reader: StoreReader, places: Iterable[bytes]
+) -> Iterator[tuple[bytes, bytes | None]]:
+    """Read ``places`` at once, and yield each with its value, None if there is none.
 
     Databases read faster in the order of their keys.
     """
-    order = sorted(range(len(places)), key=places.__getitem__)
-    return zip(order, reader.get([places[index] for index in order]), strict=True)
+    in_order = sorted(places)
+    return zip(in_order, reader.get(in_order), strict=True)
 
 
 def keys_of(keys: Iterable[Hashable]) -> list[Hashable]:

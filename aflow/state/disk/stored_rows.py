@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence, Set
 from dataclasses import dataclass
 from itertools import islice
+from typing import TypeAlias
 
 from aflow.model.time import Timestamp
 from aflow.state.disk.buckets import BUCKETS, BUCKETS_END, Held, decode_bucket, part
 from aflow.state.disk.store import StoreReader, View
+from aflow.state.gradual_capture import ObservedRows
 from aflow.state.keyed_entries import KeyRow
 from aflow.state.tables import TOUCHED, Table
 from aflow.state.timed_rows import MOMENT_BYTES, decode_moment
@@ -18,6 +20,9 @@ _AT_ONCE = 1024
 
 RowPart = Callable[[bytes], bytes | None]
 """Function for the part of a row that a snapshot has under one name; None if the row is expired."""
+
+
+Buckets: TypeAlias = "AllBuckets | SomeBuckets | AwayBuckets"
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +42,7 @@ class SomeBuckets:
 
     reader: StoreReader
     places: Sequence[bytes]
-    keys: frozenset[Hashable]
+    keys: Set[Hashable]
     key_of: Callable[[bytes], Hashable]
 
     def __iter__(self) -> Iterator[Held]:
@@ -52,10 +57,32 @@ class SomeBuckets:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredRows:
+class AwayBuckets:
+    """The state of the keys, or of all keys, whose buckets are not at ``resident`` places."""
+
+    view: View
+    resident: Sequence[bytes]
+    keys: Set[Hashable] | None
+    place_of: Callable[[Hashable], bytes]
+    key_of: Callable[[bytes], Hashable]
+
+    def __iter__(self) -> Iterator[Held]:
+        resident = frozenset(self.resident)
+        if self.keys is None:
+            for place, data in self.view.items(BUCKETS, BUCKETS_END):
+                if place not in resident:
+                    yield from decode_bucket(data)
+            return
+        places = dict.fromkeys(map(self.place_of, self.keys))
+        away = [place for place in places if place not in resident]
+        yield from SomeBuckets(self.view, away, self.keys, self.key_of)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRows(ObservedRows):
     """The rows of one state in ``buckets``, under one name of a snapshot."""
 
-    buckets: AllBuckets | SomeBuckets
+    buckets: Buckets
     state: int
     key_of: Callable[[bytes], Hashable]
     row_part: RowPart | None = None
@@ -71,7 +98,7 @@ class StoredRows:
 
 
 def stored_rows(
-    table: Table, buckets: AllBuckets | SomeBuckets, key_of: Callable[[bytes], Hashable]
+    table: Table, buckets: Buckets, key_of: Callable[[bytes], Hashable]
 ) -> dict[str, StoredRows]:
     """Return the rows of a state by their names in a snapshot, without those that are expired now."""
     number = table.number

@@ -26,7 +26,7 @@ from aflow.model.time import TimeDomain, Timestamp
 from aflow.model.windows import TimeWindow
 from aflow.state.disk.scratch import Scratch
 from aflow.state.disk.store import View
-from aflow.state.disk.stored_keys import StoredKeys, after, slot_length, slot_of
+from aflow.state.disk.stored_keys import StoredKeys, after, slot_length, slot_of, slots_of
 from aflow.state.key_kinds import KeyKinds
 from aflow.state.keyed_entries import KeyGroupCodec
 
@@ -219,7 +219,8 @@ class TimerDatabase(Generic[N]):
         if not self._unwritten:
             return
         changes, self._unwritten = self._unwritten, {}
-        self._kinds.see([key for _, key, _ in changes])
+        keys = [key for _, key, _ in changes]
+        self._kinds.see(keys)
         if self._kinds.mixed:
             for timer, there in changes.items():
                 self._write_mixed(*timer, there=there)
@@ -228,12 +229,12 @@ class TimerDatabase(Generic[N]):
         deletes: list[bytes] = []
         pack, prefix, namespace_of = _TIME.pack, self._prefix, self._namespaces.encode
         has_namespaces = self._namespaces.size > 0
-        stored = self._keys.all_stored([key for _, key, _ in changes])
-        for ((time, key, namespace), there), data in zip(changes.items(), stored, strict=True):
+        stored = zip(changes.items(), slots_of(keys), self._keys.all_stored(keys), strict=True)
+        for ((time, _, namespace), there), slot, data in stored:
             head = pack(prefix, time + _OFFSET)
             if has_namespaces:
                 head += namespace_of(namespace)
-            place = head + slot_of(key) + data
+            place = head + slot + data
             if there:
                 puts.append((place, b""))
             else:

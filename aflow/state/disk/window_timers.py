@@ -122,9 +122,9 @@ class DiskWindowTimers:
                 self._read()
                 yield DueWindow(bound, GLOBAL_WINDOW, ())
 
-    def copied(self) -> CopiedWindowTimers:
+    def copied(self) -> CopiedDiskTimers:
         """Return all timers of single keys, to iterate over later, also in another thread."""
-        return CopiedWindowTimers(self._near.copied(), self._far.stored())
+        return CopiedDiskTimers(self._near.copied(), self._far.stored())
 
     def keys(self) -> list[Hashable]:
         """Return the key of each near timer of a single key: ``kinds`` has observed those of far ones."""
@@ -149,7 +149,7 @@ class DiskWindowTimers:
 
 
 @dataclass(frozen=True, slots=True)
-class CopiedWindowTimers:
+class CopiedDiskTimers:
     """All timers of single keys at one point in time."""
 
     near: Iterable[tuple[Timestamp, Hashable, TimeWindow]]

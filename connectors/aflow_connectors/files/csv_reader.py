@@ -83,12 +83,12 @@ class CsvReader(Reader[T]):
         window = limit
         while True:
             lines = self._lines.peek(window)
-            final = self._lines.ended and len(lines) == len(self._lines)
+            final = self._lines.ended and self._lines.are_all(lines)
             found = rows(lines, self._format, final=final)
             if found or final:
                 return found[:limit]
             # Not even one: the first record continues after these lines.
-            if len(lines) == len(self._lines):
+            if self._lines.are_all(lines):
                 self._check_size(lines)
                 await self._lines.more()
             window = 2 * max(window, len(lines))
@@ -120,7 +120,9 @@ class CsvReader(Reader[T]):
         where = f"line {self._lines.position.line + begin + 1:,}"
         if row.endless:
             raise SourceError(f"{self._lines.path}, {where}: {reason}; {row.endless}")
-        return self._bad_records.bad(where, reason, b"\n".join(lines[begin : row.end]))
+        return self._bad_records.bad(
+            where, reason, b"".join(lines[begin : row.end]).removesuffix(b"\n")
+        )
 
 
 def problem_of_columns(names: Sequence[str]) -> str:
@@ -196,7 +198,7 @@ def rows(lines: Sequence[bytes], form: CsvFormat, *, final: bool) -> list[CsvRow
 
 def simple_rows(lines: Sequence[bytes], form: CsvFormat) -> list[list[str]]:
     """Return the fields of each of ``lines`` if all are valid and there is no quote; an empty list otherwise."""
-    content = b"\n".join(lines)
+    content = b"".join(lines).removesuffix(b"\n")
     if b'"' in content:
         return []
     try:
@@ -219,8 +221,7 @@ def _endless(problem: str) -> str:
 
 
 def _feed(texts: Sequence[str], *, final: bool) -> Iterator[str]:
-    for text in texts:
-        yield text + "\n"
+    yield from texts
     if not final:
         # If the input just ended, the parser would report the record that it is parsing as broken.
         raise _IncompleteRecord

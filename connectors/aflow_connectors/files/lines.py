@@ -4,13 +4,16 @@ A position is ``(offset, line, length, checksum)``: the bytes (of the uncompress
 length and CRC-32 of the last of these lines. With these, a file that was replaced or truncated since is detected
 instead of yielding other records.
 
-Lines end in a line feed. A carriage return before it belongs to the line; the parser removes it.
+Lines end in a line feed. A carriage return before it belongs to the line; the parser removes both.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
+from io import BytesIO
+from itertools import islice
 from pathlib import Path
 from typing import Final, Generic, NamedTuple, TypeVar
 from zlib import crc32
@@ -43,66 +46,60 @@ class LinePosition(NamedTuple):
 
 
 class _Blocks:
-    """The blocking half: splits a file into lists of lines. Its methods run in a worker thread."""
+    """The blocking half: reads a file in blocks of whole lines. Its methods run in a worker thread."""
 
     def __init__(self, path: Path, start: LinePosition, max_line_bytes: int) -> None:
         self._path = path
         self._start = start
         self._max_line_bytes = max_line_bytes
         #: At most the maximum line length, so that only a line across the end of a block can be too long.
-        self._block = min(_BLOCK, max_line_bytes)
+        self._size = min(_BLOCK, max_line_bytes)
         self._stream: ByteStream | None = None
-        #: Number of lines returned so far, for messages.
-        self._line = start.line
         #: Pieces of a line whose end was not read yet.
         self._begun: list[bytes] = []
-        #: The next list of lines, if it was read and not taken; empty at the end of the file.
-        self.ready: list[bytes] | None = None
+        #: The next whole lines, if they were read and not taken; empty at the end of the file.
+        self.ready: bytes | None = None
         #: Bytes of the byte order mark at the start of the file, which belongs to no line.
         self.mark = 0
-        #: True if the last line of the file has no line feed; known when it has been read.
-        self.unterminated = False
 
-    def prepare(self) -> None:
-        """Read ``ready`` unless it is there. Raises ``SourceError``."""
+    def prepare(self, line: int) -> None:
+        """Read ``ready``, which begins after ``line`` lines, unless it is there. Raises ``SourceError``."""
         if self.ready is None:
             try:
-                self.ready = self._next_lines()
+                self.ready = self._next_lines(line)
             except (OSError, DamagedFile) as exc:
                 reason = exc.strerror if isinstance(exc, OSError) else str(exc)
-                where = f", after line {self._line:,}" if self._line else ""
+                where = f", after line {line:,}" if line else ""
                 raise SourceError(f"cannot read {self._path}{where}: {reason}") from exc
-            self._line += len(self.ready)
 
     def close(self) -> None:
         if self._stream is not None:
             self._stream.close()
 
-    def _next_lines(self) -> list[bytes]:
+    def _next_lines(self, line: int) -> bytes:
         if self._stream is None:
             self._stream = open_bytes(self._path)
             block = self._first_block(self._stream)
         else:
-            block = self._stream.read(self._block)
+            block = self._stream.read(self._size)
         while block:
-            pieces = block.split(b"\n")
-            self._begun.append(pieces[0])
-            self._check_length()
-            if len(pieces) > 1:
-                pieces[0] = b"".join(self._begun)
-                self._begun = [pieces.pop()]
-                return pieces
-            block = self._stream.read(self._block)
+            self._check_length(line, block)
+            end = block.rfind(b"\n") + 1
+            if end:
+                lines = b"".join([*self._begun, memoryview(block)[:end]])
+                self._begun = [block[end:]]
+                return lines
+            self._begun.append(block)
+            block = self._stream.read(self._size)
         last = b"".join(self._begun)
         self._begun = []
-        self.unterminated = self.unterminated or bool(last)
-        return [last] if last else []
+        return last
 
     def _first_block(self, stream: ByteStream) -> bytes:
         if self._start.offset:
             self._go_to_start(stream)
-            return stream.read(self._block)
-        block = stream.read(self._block)
+            return stream.read(self._size)
+        block = stream.read(self._size)
         if block.startswith(_UTF16_MARKS):
             raise DamagedFile(
                 "it is in UTF-16, where lines cannot be separated byte by byte; convert it first: "
@@ -125,12 +122,15 @@ class _Blocks:
                 f"line {start.line:,} is another than when it was read before: the file was replaced or changed"
             )
 
-    def _check_length(self) -> None:
-        length = sum(map(len, self._begun))
+    def _check_length(self, line: int, block: bytes) -> None:
+        """Check the line that ``block`` continues. Raises ``DamagedFile``."""
+        end = block.find(b"\n")
+        length = sum(map(len, self._begun)) + (len(block) if end < 0 else end)
         if length > self._max_line_bytes:
+            begin = b"".join([*self._begun, block])[:40]
             raise DamagedFile(
-                f"line {self._line + 1:,} is longer than max_line_bytes = {self._max_line_bytes:,} and "
-                f"begins with {self._begun[0][:40]!r}; is this a file of lines?"
+                f"line {line + 1:,} is longer than max_line_bytes = {self._max_line_bytes:,} and "
+                f"begins with {begin!r}; is this a file of lines?"
             )
 
 
@@ -143,43 +143,49 @@ class Lines:
         self.position = start
         self._blocks = _Blocks(path, start, max_line_bytes)
         self._blocking = WorkerThread()
+        #: The last block. Lines are split off as they are needed, so that they are in the cache when they are parsed.
+        self._block = BytesIO()
+        #: Length of the last block, and the position in the file at which it begins.
+        self._size, self._begin = 0, start.offset
+        #: The lines that were split off and not consumed.
         self._lines: list[bytes] = []
-        #: Index in ``_lines`` of the first line that was not consumed.
-        self._next = 0
-        #: True if the last of ``_lines`` is the last of the file and has no line feed.
-        self._unterminated = False
-        #: True once the last line of the file is in ``_lines``.
+        #: True once the last line of the file is in ``_block``.
         self.ended = False
 
-    def __len__(self) -> int:
-        return len(self._lines) - self._next
-
     def peek(self, count: int) -> list[bytes]:
-        """Return up to ``count`` next lines, without their line feeds and without consuming them."""
-        return self._lines[self._next : self._next + count]
+        """Return up to ``count`` next lines without consuming them, each with its line feed.
+
+        Only the last line of the file may have none.
+        """
+        lines = self._lines
+        if len(lines) < count:
+            lines += islice(self._block, count - len(lines))
+        return lines[:count]
+
+    def are_all(self, lines: Sequence[bytes]) -> bool:
+        """Return True if ``lines``, which ``peek`` returned, are all that were read."""
+        return len(lines) == len(self._lines) and self._block.tell() == self._size
 
     def consume(self, lines: Sequence[bytes]) -> None:
         """Advance the position past ``lines``, which are the next ones."""
-        offset, line, _, _ = self.position
-        self._next += len(lines)
-        offset += sum(map(len, lines)) + len(lines) + (0 if offset else self._blocks.mark)
-        last = lines[-1]
-        if self._unterminated and not len(self):
-            offset -= 1
-        else:
-            last += b"\n"
-        self.position = LinePosition(offset, line + len(lines), len(last), crc32(last))
+        last, self._lines = lines[-1], self._lines[len(lines) :]
+        offset = self._begin + self._block.tell() - sum(map(len, self._lines))
+        line = self.position.line + len(lines)
+        self.position = LinePosition(offset, line, len(last), crc32(last))
 
     async def more(self) -> bool:
-        """Read more lines; return False at the end of the file. Raises ``SourceError``."""
+        """Read more lines; return False at the end of the file. All lines that were read must have been peeked at.
+
+        Raises ``SourceError``.
+        """
         if self.ended:
             return False
-        await self._blocking.run(self._blocks.prepare)
-        block, self._blocks.ready = self._blocks.ready or [], None
-        self._unterminated = self._blocks.unterminated
+        line = self.position.line + len(self._lines)
+        await self._blocking.run(partial(self._blocks.prepare, line))
+        block, self._blocks.ready = self._blocks.ready or b"", None
+        self._begin = self._begin + self._size or self._blocks.mark
+        self._block, self._size = BytesIO(block), len(block)
         self.ended = not block
-        self._lines = self._lines[self._next :] + block
-        self._next = 0
         return not self.ended
 
     async def close(self) -> None:
@@ -193,6 +199,7 @@ T = TypeVar("T")
 class LineParser(Generic[T]):
     """Parser of lines into records. Both functions raise ``ValueError`` for an invalid line."""
 
+    # Lines may end in a line feed.
     one: Callable[[bytes], T]
     many: Callable[[list[bytes]], list[T]]
     """Parses many lines at once, as fast as possible; one bad line fails all."""
@@ -235,6 +242,7 @@ class LineReader(Reader[T]):
         skip_blank = self._parser.skip_blank
         first = self._lines.position.line + 1
         for number, line in enumerate(lines, start=first):
+            line = line.removesuffix(b"\n")  # which some parsers would count in the reason
             try:
                 values.append(self._parser.one(line))
             except ValueError as exc:

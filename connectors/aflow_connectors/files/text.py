@@ -51,6 +51,6 @@ class TextSource(FileSource[str]):
 
 def _parser(encoding: str) -> LineParser[str]:
     def one(line: bytes) -> str:
-        return line.decode(encoding).removesuffix("\r")
+        return line.decode(encoding).removesuffix("\n").removesuffix("\r")
 
-    return LineParser(one, lambda lines: [one(line) for line in lines], encoding, skip_blank=False)
+    return LineParser(one, lambda lines: list(map(one, lines)), encoding, skip_blank=False)

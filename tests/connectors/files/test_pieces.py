@@ -139,6 +139,38 @@ async def test_each_piece_of_parquet_is_a_whole_file_of_the_same_types(tmp_path:
 
 
 @pytest.mark.asyncio
+async def test_a_checkpoint_that_bypassed_a_writer_is_resumed_after_an_earlier_restore(
+    tmp_path: Path,
+) -> None:
+    async def attempt(
+        restored: Sequence[Committable], *checkpoints: Sequence[int]
+    ) -> list[list[Committable]]:
+        """Restore the sink, and commit the pieces of some checkpoints of each writer; return them by writer."""
+        sink = JsonLinesSink[int](tmp_path)
+        await sink.recover("out", restored)
+        pieces: list[list[Committable]] = []
+        for subtask, numbers in enumerate(checkpoints):
+            writer = await opened(sink, subtask=subtask, parallelism=2)
+            pieces.append([await prepared(writer, n, 10 * n + subtask) for n in numbers])
+            for piece in pieces[-1]:
+                await writer.commit(piece)
+            await writer.close()
+        return pieces
+
+    (one, _), (other, _) = await attempt([], [1, 2], [1, 2])
+    ((later,), _) = await attempt([one, other], [3], [])  # removes the output of checkpoint 2
+
+    # Checkpoint 3 has bypassed the second writer: its piece is that of checkpoint 1.
+    await JsonLinesSink[int](tmp_path).recover("out", [later, other])
+
+    assert files_in(tmp_path) == [
+        "part-00000-000001.jsonl",
+        "part-00000-000003.jsonl",
+        "part-00001-000001.jsonl",
+    ]
+
+
+@pytest.mark.asyncio
 async def test_after_a_crash_pieces_of_the_checkpoint_remain_and_others_are_removed(
     tmp_path: Path,
 ) -> None:

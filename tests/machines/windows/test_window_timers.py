@@ -121,7 +121,7 @@ def test_only_the_timers_of_keys_are_listed_for_a_snapshot() -> None:
     timers.set(9, EARLY, "a")
     timers.set_for_all_keys(19, LATER)
 
-    assert timers.copied() == [(9, "a", EARLY)]
+    assert list(timers.copied()) == [(9, "a", EARLY)]
 
 
 def test_timers_of_keys_are_replaced_by_one_of_the_whole_window() -> None:

@@ -11,7 +11,7 @@ from aflow.operators.pieces import OnePiece
 
 
 def advance(versions: Versions, watermark: Timestamp) -> None:
-    OnePiece().run(versions.advance(watermark, ChangedKeys()))
+    OnePiece().run(versions.advance(watermark, ChangedKeys().add))
 
 
 @pytest.mark.parametrize("tolerance", [None, 5_000])

@@ -122,7 +122,8 @@ def test_an_evictor_gets_the_key_and_the_time_at_which_the_window_fires(
 
     harness.watermark(9)
 
-    assert rows(harness) == [("4", 0, [2], 1), ("7", 0, [1, 2], 1)]
+    # Restored windows that are due together fire in any order of their keys.
+    assert sorted(rows(harness)) == [("4", 0, [2], 1), ("7", 0, [1, 2], 1)]
 
 
 @every_way

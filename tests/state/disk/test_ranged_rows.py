@@ -37,6 +37,9 @@ class Rows:
 
     encode = staticmethod(PLAIN.encode)
 
+    def encode_all(self, rows: Sequence[object]) -> list[bytes]:
+        return list(map(PLAIN.encode, rows))
+
     def decode_all(self, keys: Sequence[Hashable], stored: Sequence[bytes]) -> list[object]:
         return list(map(PLAIN.decode, stored))
 

@@ -298,11 +298,12 @@ class KeyedHandlers:
             rows = KeyedRows({}, ())  # the keys are not stored
         timers = self._timers.capture(changes=rows.keys is not None, beside=rows.keys or ())
         if timers is None:
+            del rows  # otherwise it would be completed at once
             return self.capture(received, emitted, changes=False)
         # The end of time is not stored: calls have to be emitted before it.
         watermark = emitted if received == MAX_TIMESTAMP else received
         ahead = self._ahead.stored(watermark, self._context.key_groups)
-        captured = CapturedRows(backend.key_codec, rows, timers, ahead)
+        captured = CapturedRows(backend.key_codec, rows, timers, ahead, more=self._timers.gather)
         return CapturedHandlers(
             captured, self._stored, self._context.subtask, running_handlers(self.queue.calls)
         )

@@ -219,6 +219,10 @@ class HandlerTimers:
         """As ``DomainTimers.capture``."""
         return self._timers.capture(changes=changes, beside=beside)
 
+    def gather(self) -> Iterator[None]:
+        """As ``DomainTimers.gather``."""
+        return self._timers.gather()
+
     def restore_in_pieces(
         self,
         key_codec: KeyGroupCodec,
