@@ -61,7 +61,7 @@ class ProcessContext:
         self._watermark = watermark
         self._met: Sequence[Timestamp] | None = None
         self._records: Iterator[object] | None = None
-        self.stretch_to(_NEVER)
+        self.begin_interval(_NEVER)
 
     def reach_each(
         self, watermark: Timestamp, met: Sequence[Timestamp], records: Iterator[object]
@@ -74,10 +74,10 @@ class ProcessContext:
         """Set the smallest watermark of the next handlers."""
         self._watermark = watermark
 
-    def stretch_to(self, watermark: Timestamp) -> None:
-        """Begin a stretch of records that meet at most ``watermark``."""
+    def begin_interval(self, watermark: Timestamp) -> None:
+        """Begin an interval of records that meet at most ``watermark``."""
         self._soon = watermark
-        #: True once an event timer was registered that is due within the stretch.
+        #: True once an event timer was registered that is due within the interval.
         self.is_soon = False
 
     def expect(self, timer: Timestamp) -> None:

@@ -140,7 +140,7 @@ class KeyTimers(DomainTimers[KQ], Generic[KQ]):
     """Timers by key, in queues that ``create`` returns."""
 
     def __init__(self, alarm: Alarm, create: Callable[[TimeDomain, KeyKinds], KQ]) -> None:
-        super().__init__(alarm, create, _row)
+        super().__init__(alarm, create, key_timer_row)
 
     def is_due(self, domain: TimeDomain, now: Timestamp) -> bool:
         """Return True if a timer is registered for ``now`` or an earlier time."""
@@ -169,10 +169,11 @@ class KeyTimers(DomainTimers[KQ], Generic[KQ]):
             register = queue.register
             for some in self.stored_in(domain, group, step):
                 for key, at in some:
-                    register(cast("Timestamp", at), key, None)  # written by _row
+                    register(cast("Timestamp", at), key, None)  # written by key_timer_row
                 yield
 
 
-def _row(timer: tuple[Timestamp, Hashable, None]) -> KeyRow:
+def key_timer_row(timer: tuple[Timestamp, Hashable, None]) -> KeyRow:
+    """Return a timer as it is stored."""
     time, key, _ = timer
     return key, PLAIN.encode(time)

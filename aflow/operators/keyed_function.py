@@ -130,7 +130,7 @@ class KeyedFunctionOperator(ProcessFunctionOperator[F]):
             if batch.watermarks is None:
                 self._handle_keyed(batch, handle, left, records, results)
             else:
-                self._in_stretches(
+                self._in_intervals(
                     batch.watermarks,
                     self._ctx,
                     left,
@@ -155,7 +155,7 @@ class KeyedFunctionOperator(ProcessFunctionOperator[F]):
         """Call ``handle`` for ``records`` of ``batch``, and append its results to ``columns``.
 
         ``left`` iterates over the values of the batch. Return early after a record that registers a timer which is due
-        in the present stretch.
+        in the present interval.
         """
         # Hot path: no allocation for a record; key and timestamp are set, and results are appended to the columns.
         ctx, backend, known = self._ctx, self._backend, self._known_keys

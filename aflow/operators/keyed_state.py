@@ -35,11 +35,6 @@ def keyed_backend(context: OperatorContext, key_type: type[Hashable] | None) -> 
     return make_backend(context.backend, key_group_codec(context, key_type), context.clock)
 
 
-def memory_backend(context: OperatorContext, key_type: type[Hashable] | None) -> MemoryBackend:
-    """Return an empty backend in memory, for steps with other state that is in memory in any case."""
-    return MemoryBackend(key_group_codec(context, key_type), context.clock)
-
-
 class KeyedStateOperator(Operator):
     """Base of steps that keep ``states`` of each key in tables of a backend.
 

@@ -16,7 +16,7 @@ from aflow.model.time import MIN_TIMESTAMP, Timestamp
 from aflow.operators.base import RAISED, Operator, OperatorContext
 from aflow.operators.context import ProcessContext
 from aflow.operators.handler_results import TAKEN, iterable
-from aflow.operators.record_watermarks import EventTimers, ResultColumns, stretch_end
+from aflow.operators.record_watermarks import EventTimers, ResultColumns, interval_end
 from aflow.operators.side_outputs import SideOutputs
 
 T = TypeVar("T")
@@ -133,7 +133,7 @@ class ProcessFunctionOperator(Operator, Generic[F]):
             if batch.watermarks is None:
                 self._handle_some(batch, handle, ctx, left, records, results)
             else:
-                self._in_stretches(
+                self._in_intervals(
                     batch.watermarks,
                     ctx,
                     left,
@@ -188,7 +188,7 @@ class ProcessFunctionOperator(Operator, Generic[F]):
             at = max(met[-1 - length_hint(left)], self._reached)
             carried.extend([at] * (len(columns.values) - len(carried)))
 
-    def _in_stretches(
+    def _in_intervals(
         self,
         met: Sequence[Timestamp],
         ctx: ProcessContext,
@@ -206,7 +206,7 @@ class ProcessFunctionOperator(Operator, Generic[F]):
         timers = self.event_timers()
         ctx.reach_each(self._reached, met, left)
         while start < len(met):
-            stop = stretch_end(met, start, self._reached, timers)
+            stop = interval_end(met, start, self._reached, timers)
             if stop == start:
                 ctx.reach(self._reached)
                 self.advance_between_records(self._reached, met[start], results)
@@ -215,10 +215,10 @@ class ProcessFunctionOperator(Operator, Generic[F]):
                 has_fired = True
                 continue
             if has_fired and keys:
-                # Timers of other keys have fired. Not all keys are needed if the stretch turns out to be shorter.
+                # Timers of other keys have fired. Not all keys are needed if the interval turns out to be shorter.
                 stop = min(stop, start + 2 * handled + _TOUCHED)
                 self._touch_again(keys[start:stop])
-            ctx.stretch_to(met[stop - 1])
+            ctx.begin_interval(met[stop - 1])
             handle_next(stop - start)
             handled = len(met) - length_hint(left) - start
             start += handled

@@ -1,11 +1,12 @@
 """The watermarks that the records of one batch meet in a process function (docs/decisions/045).
 
-Theory. The records of a batch with the column ``watermarks`` are handled in *stretches*. A stretch ends before a record
-that meets a watermark at which an event timer is due. Then the step advances to this watermark, which fires the timer,
-and the next stretch begins with that record. Within a stretch nothing is due, so nothing is emitted for its watermarks.
+Theory. The records of a batch with the column ``watermarks`` are handled in *intervals*. An interval ends before a
+record that meets a watermark at which an event timer is due. Then the step advances to this watermark, which fires the
+timer, and the next interval begins with that record. Within an interval nothing is due, so nothing is emitted for its
+watermarks.
 
-The column never decreases, so the end of a stretch is found by bisection from the earliest timer. A handler may
-register a timer that is due in its stretch: the context notices it (``ProcessContext.is_soon``), and the stretch is
+The column never decreases, so the end of an interval is found by bisection from the earliest timer. A handler may
+register a timer that is due in its interval: the context notices it (``ProcessContext.is_soon``), and the interval is
 determined anew after the record. A handler that reads the watermark looks it up in the column; others pay nothing for
 it.
 """
@@ -28,7 +29,7 @@ class EventTimers(Protocol):
         ...
 
 
-def stretch_end(
+def interval_end(
     met: Sequence[Timestamp], start: int, reached: Timestamp, timers: EventTimers | None
 ) -> int:
     """Return the index of the first record from ``start`` on before which a timer fires; ``len(met)`` without one.

@@ -40,7 +40,7 @@ class InMemory:
 class OnDisk:
     """State larger than memory: each subtask of a stateful step has ``resident`` entries in memory, the others on disk.
 
-    An entry is a key; in windows a pair of key and window, in joins a record.
+    An entry is a key; in windows a pair of key and window, in interval and as-of joins a record.
 
     The database is scratch space in a temporary folder below ``folder`` (None: the folder of temporary files), removed
     at the end; only checkpoints survive a crash. Its reads and writes take time of the event loop.

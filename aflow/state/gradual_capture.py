@@ -63,7 +63,7 @@ def waiting_rows(
 
 
 class ObservedRows:
-    """Base of rows whose keys are observed when they are collected; an iteration collects all at once."""
+    """Base of rows whose keys are observed when they are collected or loaded; an iteration gets all of them at once."""
 
     __slots__ = ()
 

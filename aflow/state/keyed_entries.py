@@ -134,9 +134,7 @@ class KeyGroupCodec:
     ) -> None:
         self.operator = operator
         self._codec: Codec[Hashable] = state_codec(key_type)
-        self.stored: Final[Callable[[Hashable], bytes]] = (
-            self._stored_as_declared if _takes_ints_too(key_type) else self._codec.encode
-        )
+        self.stored: Final = self._encoder(key_type)
         """Return the bytes of a key, the same after reading and storing it again. Raises ``CodecError``."""
         self._groups = key_groups
         self._count = key_group_count
@@ -182,11 +180,18 @@ class KeyGroupCodec:
     def place(self, key: Hashable) -> _Place:
         """Return the key group and the bytes of ``key``. Raises ``CheckpointError`` if it has no encoding."""
         try:
-            return key_group(key, self._count), self.stored(key)
+            return self.group_of(key), self.stored(key)
         except CodecError as exc:
             raise CheckpointError(
                 f"step {self.operator!r} cannot store its state for key {shown(key)}: {exc}"
             ) from exc
+
+    def group_of(self, key: Hashable) -> int:
+        """Return the key group of ``key``."""
+        return key_group(key, self._count)
+
+    def _encoder(self, key_type: type[Hashable] | None) -> Callable[[Hashable], bytes]:
+        return self._stored_as_declared if _takes_ints_too(key_type) else self._codec.encode
 
     def _stored_as_declared(self, key: Hashable) -> bytes:
         """Return the bytes of 1.0 for the key 1 if it is read as 1.0: changes replace rows with equal bytes."""

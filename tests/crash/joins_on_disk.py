@@ -1,4 +1,4 @@
-"""A program that joins two streams with state on disk, until it is killed.
+"""A program that joins two streams and sets timers, with state on disk, until it is killed.
 
 It prints a line for each checkpoint. It ends only if the file ``go`` exists in its folder.
 """
@@ -41,8 +41,23 @@ def row(kind: str, left: Event | None, right: Event | None) -> list[object]:
     return [kind, left and left.number, right and right.number]
 
 
+def session(one: af.Windowed[str, list[int]]) -> list[object]:
+    """Return a result with the numbers of the records of both inputs."""
+    return ["session", one.key, *one.value]
+
+
+class Reminder(af.AsyncKeyedProcess[str, Event, list[object]]):
+    """Sets a timer for each record."""
+
+    async def process(self, value: Event, ctx: af.AsyncContext[str]) -> None:
+        ctx.set_event_timer(value.at + 300)
+
+    async def on_timer(self, at: int, ctx: af.AsyncContext[str]) -> list[list[object]]:
+        return [["timer", ctx.key, at]]
+
+
 def flow(folder: Path) -> af.Flow:
-    """Return a flow that writes the results of an interval join and of an as-of join."""
+    """Return a flow that writes the results of three joins, and of timers of async handlers."""
     joins = af.Flow("joins on disk")
 
     async def wait_at_the_end(event: Event) -> Event:
@@ -72,7 +87,16 @@ def flow(folder: Path) -> af.Flow:
     versions = lefts.as_of_join(rights, tolerance=near, of=Event, other_of=Event).left(
         lambda left, right: row("version", left, right), name="versions"
     )
-    pairs.union(versions).to(JsonLinesSink(folder / "out"), name="out")
+    sessions = lefts.co_group(
+        rights,
+        af.Session(timedelta(milliseconds=100)),
+        into=lambda some, others: sorted(event.number for event in (*some, *others)),
+        of=Event,
+        other_of=Event,
+        name="sessions",
+    ).map(session)
+    reminders = lefts.process_async(Reminder(), name="reminders")
+    pairs.union(versions, sessions, reminders).to(JsonLinesSink(folder / "out"), name="out")
     return joins
 
 

@@ -15,7 +15,9 @@ import pytest
 from aflow.errors import AflowError
 from aflow.operators.base import Operator
 from aflow.state.backend_choice import DiskEngine, InMemory, OnDisk, StateBackend
+from aflow.state.disk import ranged_rows
 from aflow.state.disk.rocksdb import rocksdb_installed
+from aflow.state.disk.timer_database import NEAR
 from aflow.testing import Mode, OperatorHarness
 from aflow.testing.step_harness import StepHarness
 from tests.sorted_store import sorted_stores
@@ -77,7 +79,10 @@ def close_harnesses() -> None:
 def using(
     kind: Literal["memory", "disk"] | DiskEngine, resident: int = 1
 ) -> Generator[StateBackend]:
-    """Let new harnesses keep their state in the backend of ``kind``: see ``BACKENDS`` and ``ENGINES``."""
+    """Let new harnesses keep their state in the backend of ``kind``: see ``BACKENDS`` and ``ENGINES``.
+
+    On disk they have up to ``resident`` timers of windows in memory.
+    """
     with ExitStack() as end:
         chosen: StateBackend = _IN_MEMORY
         if kind != "memory":
@@ -86,6 +91,8 @@ def using(
             chosen = OnDisk(engine, Path(folder), resident)
         token = _CURRENT.set(chosen)
         end.callback(_CURRENT.reset, token)
+        patch = end.enter_context(pytest.MonkeyPatch.context())
+        patch.setattr(ranged_rows, "NEAR", min(resident, NEAR))
         yield chosen
 
 

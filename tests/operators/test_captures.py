@@ -213,6 +213,10 @@ OPERATORS: Mapping[str, Callable[[], Operator]] = {
         WindowLogic(assigner=TumblingWindows(5), trigger=EventTime(), lateness=3),
         lambda lefts, rights: len(lefts) + len(rights),
     ),
+    "co-group, sessions": lambda: CoGroupOperator(
+        WindowLogic(assigner=SessionWindows(3), trigger=EventTime(), lateness=3),
+        lambda lefts, rights: len(lefts) + len(rights),
+    ),
 }
 
 

@@ -10,8 +10,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from aflow.model.time import MAX_TIMESTAMP
+from aflow.machines.windows.triggers import Count
+from aflow.model.time import MAX_TIMESTAMP, TimeDomain
+from aflow.operators.windows.window_operator import WindowOperator
 from aflow.state.backend_choice import DiskEngine, InMemory, OnDisk, StateBackend
+from aflow.state.disk.window_timers import DiskWindowTimers
+from aflow.state.snapshot import replay
 from tests.operators import test_captures as captures
 from tests.operators.backends import ENGINES, using
 from tests.operators.driver import Driver
@@ -21,6 +25,7 @@ from tests.operators.test_captures import (
     SAME_NOON,
     Advance,
     Life,
+    OfKeyAndWindow,
     Records,
     Restart,
     Step,
@@ -43,11 +48,13 @@ def on_disk() -> Iterator[OnDisk]:
         yield chosen
 
 
-every_step = pytest.mark.parametrize("name", [one for one in OPERATORS if one.startswith(ON_DISK)])
+STEPS = [one for one in OPERATORS if one.startswith(ON_DISK)]
+every_step = pytest.mark.parametrize("name", STEPS)
 
 
 @pytest.mark.slow
-@every_step
+# Changes remove expired rows on disk some time after the expiry, and not at once.
+@pytest.mark.parametrize("name", [one for one in STEPS if one != "general, ttl"])
 @given(
     story=st.one_of(
         stories("abcde"), stories([1, True, 1.0, 2]), stories([NOON, SAME_NOON, ("a", True)])
@@ -159,6 +166,43 @@ def lived(life: Switched, step: Step) -> tuple[Bag[Any], Bag[Any]]:
     late = Bag(life.driver.side_records("late"))
     life.driver.recorder.sides.clear()
     return Bag(map(repr, life.driver.new_records())), late
+
+
+@pytest.mark.parametrize("name", ["general, records", "general, merging", "co-group, sessions"])
+def test_few_windows_and_timers_of_many_keys_are_in_memory(name: str) -> None:
+    life = Life(OPERATORS[name])
+    keys = [f"key {number}" for number in range(400)]
+    for start in range(0, len(keys), 4):
+        life.live(Records([(key, 1, 3) for key in keys[start : start + 4]], right=False))
+    operator = life.driver.operator
+    assert isinstance(operator, WindowOperator)
+
+    in_memory = list(operator._windows.of(None))  # pyright: ignore[reportPrivateUsage]
+    timers = operator._timers.queues[TimeDomain.EVENT]  # pyright: ignore[reportPrivateUsage]
+    assert isinstance(timers, DiskWindowTimers)
+    near = timers._near.keys()  # pyright: ignore[reportPrivateUsage]
+
+    assert len(in_memory) <= 8
+    assert len(near) <= 2
+    assert operator.size().event_timers >= len(keys)
+    life.driver.watermark(MAX_TIMESTAMP)
+    assert {one.key for one in life.driver.new_values()} == set(keys)
+
+
+def test_changed_state_of_windows_is_captured_beside_windows_on_disk() -> None:
+    life = Life(captures.windows(function=OfKeyAndWindow(), trigger=Count(2), key_type=str))
+    for number in range(100):
+        life.live(Records([(f"key {number}", 1, 1)] * 2, right=False))
+    whole = life.driver.operator.checkpoint(changes=True)
+    life.live(Records([("key 3", 7, 2)] * 2, right=False))
+    changes = life.driver.operator.checkpoint(changes=True)
+    assert whole is not None
+    assert changes is not None
+
+    chain = [whole.encoded(), changes.encoded()]
+
+    assert [one.complete for one in chain] == [True, False]
+    assert entries(replay(chain)) == entries(life.driver.snapshot())
 
 
 def test_the_folder_of_a_closed_step_is_removed(on_disk: OnDisk) -> None:

@@ -12,7 +12,7 @@ import pytest
 
 import aflow as af
 from aflow.state.disk.rocksdb import rocksdb_installed
-from aflow.state.disk.timers import NEAR
+from aflow.state.disk.timer_database import NEAR
 
 #: Keys and event times in ms; more timers than are in memory.
 RECORDS = [(key, Random(key).randrange(0, 60_000)) for key in range(3 * NEAR)]

@@ -17,7 +17,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
 from itertools import chain, count, islice
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from aflow.machines.timer_queue import Changes, changes_of, toggle
 from aflow.model.time import Timestamp
@@ -27,6 +27,9 @@ K = TypeVar("K", bound=Hashable)
 
 #: Keys of a group that are taken at once.
 _PART: Final = 256
+
+#: Stands for the keys of a group that does not exist.
+_NO_KEYS: Final[dict[Any, None]] = {}
 
 #: Dead entries for which the heap is not rebuilt.
 _FEW: Final = 64
@@ -101,6 +104,10 @@ class WindowTimers(Generic[K]):
             toggle(self._changes, (time, key, window), there=True)
         return True
 
+    def is_set_for_all_keys(self, time: Timestamp, window: TimeWindow) -> bool:
+        """Return True if the whole window has a timer for that time."""
+        return self._groups.get((time, window), _NO_KEYS) is None
+
     def set_for_all_keys(self, time: Timestamp, window: TimeWindow) -> None:
         """Add a timer of all keys of ``window``, in place of those of single keys for that time."""
         place = (time, window)
@@ -135,6 +142,11 @@ class WindowTimers(Generic[K]):
         Timers that are set or deleted meanwhile count, in groups that were not taken yet. The parts of a large group
         are followed by some without keys, in which its memory is freed.
         """
+        while (group := self.take_group(now)) is not None:
+            yield from group
+
+    def take_group(self, now: Timestamp) -> Iterable[DueWindow] | None:
+        """Take the next group with a time at or before ``now``, and return its parts; None if none is due."""
         heap, groups = self._heap, self._groups
         while heap and heap[0][0] <= now:
             time, _, window = heappop(heap)
@@ -143,17 +155,13 @@ class WindowTimers(Generic[K]):
             keys = groups.pop((time, window))
             if keys is None:
                 self._count -= 1
-                yield DueWindow(time, window, None)
-                continue
+                return (DueWindow(time, window, None),)
             self._count -= len(keys)
-            left = iter(keys)
-            while some := list(islice(left, _PART)):
-                self._note_removed(time, window, some)
-                yield DueWindow(time, window, some)
-            while len(keys) > _PART:
-                for _ in range(_PART):
-                    keys.popitem()
-                yield DueWindow(time, window, [])
+            if len(keys) > _PART:
+                return self._parts(time, window, keys)
+            self._note_removed(time, window, keys)
+            return (DueWindow(time, window, list(keys)),)
+        return None
 
     def copied(self) -> CopiedWindowTimers[K]:
         """Return all timers of single keys for a snapshot; setting them in this order restores them."""
@@ -169,6 +177,19 @@ class WindowTimers(Generic[K]):
         """Return the timers of single keys added and removed since the last call; None for the first call."""
         changes, self._changes = self._changes, {}
         return None if changes is None else changes_of(changes)
+
+    def _parts(
+        self, time: Timestamp, window: TimeWindow, keys: dict[K, None]
+    ) -> Iterator[DueWindow]:
+        """Yield the parts of a large group, which was taken."""
+        left = iter(keys)
+        while some := list(islice(left, _PART)):
+            self._note_removed(time, window, some)
+            yield DueWindow(time, window, some)
+        while len(keys) > _PART:
+            for _ in range(_PART):
+                keys.popitem()
+            yield DueWindow(time, window, [])
 
     def _note_removed(self, time: Timestamp, window: TimeWindow, keys: Iterable[K]) -> None:
         if self._changes is not None:

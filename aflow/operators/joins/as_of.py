@@ -223,7 +223,8 @@ class AsOfJoinOperator(JoinOperator):
                         stamps.append(at)
                 self._emit_pairs(values, stamps)
                 yield len(part)
-        versions.drop(watermark)
+        for _ in versions.drop(watermark):
+            yield 0
         self.output.watermark(watermark)
 
     def capture(self, *, changes: bool) -> CapturedRows:

@@ -149,12 +149,13 @@ class DiskVersions:
                 found.append((True, self._codec.decode(data)))
         return found
 
-    def drop(self, watermark: Timestamp) -> None:
-        """Drop versions that do not matter for times after ``watermark``."""
+    def drop(self, watermark: Timestamp) -> Iterator[None]:
+        """Drop versions that do not matter for times after ``watermark``, in pieces."""
         if watermark == MAX_TIMESTAMP:
-            self._records.drop(MAX_TIMESTAMP)
-        elif self._tolerance is not None:
-            self._records.drop(watermark - self._tolerance)
+            return self._records.drop(MAX_TIMESTAMP)
+        if self._tolerance is not None:
+            return self._records.drop(watermark - self._tolerance)
+        return iter(())
 
     def on_restored(self) -> None:
         """Record that all versions are restored."""

@@ -187,6 +187,8 @@ class IntervalJoinOperator(JoinOperator):
     def _expire_on_disk(self, records: DiskRecords, watermark: Timestamp) -> Iterator[int]:
         """Do as ``_expire`` with records on disk."""
         yield from self._emit_unpaired(records.unpaired(watermark))
+        for _ in records.drop(watermark):
+            yield 0
         self._emit_watermark(watermark)
 
     def _emit_watermark(self, timestamp: Timestamp) -> None:

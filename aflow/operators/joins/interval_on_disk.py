@@ -220,15 +220,18 @@ class DiskRecords:
         )
 
     def unpaired(self, watermark: Timestamp) -> Iterator[tuple[Unpaired, DiskSide]]:
-        """Remove and yield the records that expire without a partner, in time order, then drop expired slices."""
-        yield from merge(
+        """Remove and yield the records that expire without a partner, in time order."""
+        return merge(
             *(
                 zip(side.unpaired(watermark, self._changed), repeat(side))
                 for side in (self.left, self.right)
             ),
             key=_time,
         )
-        self._records.drop(self._expired_until(watermark))
+
+    def drop(self, watermark: Timestamp) -> Iterator[None]:
+        """Drop expired slices, in pieces; call ``unpaired`` before."""
+        return self._records.drop(self._expired_until(watermark))
 
     def capture(self, keys: set[Hashable] | None) -> tuple[CapturedSlices, set[Hashable] | None]:
         """Return the rows of ``keys``, and ``keys``; None in place of them if the rows are those of all keys."""

@@ -6,7 +6,6 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from typing import Any, Final, Generic, TypeVar, cast
 
 from aflow.errors import FlowDefinitionError, OperatorError, shown
-from aflow.machines.windows.window_timers import WindowTimers
 from aflow.model.tags import Tag
 from aflow.model.time import MAX_TIMESTAMP, Clock, TimeDomain, Timestamp
 from aflow.model.windows import TimeWindow, Windowed
@@ -18,6 +17,7 @@ from aflow.operators.windows.function import WindowContext, WindowFunction
 from aflow.operators.windows.lateness import LATE, WindowLifetime
 from aflow.operators.windows.window_contents import KeyWindow
 from aflow.operators.windows.window_state import WindowState, entries
+from aflow.state.backend import WindowTimerQueue
 from aflow.state.memory import MemoryBackend
 from aflow.state.specs import StateSpec
 
@@ -40,7 +40,7 @@ class WindowTriggerContext:
         self,
         lifetime: WindowLifetime,
         clock: Clock,
-        timers: Mapping[TimeDomain, WindowTimers[Hashable]],
+        timers: Mapping[TimeDomain, WindowTimerQueue],
         *,
         clocked: bool = True,
     ) -> None:

@@ -11,7 +11,6 @@ from aflow.machines.windows.assigners import (
     TumblingWindows,
     WindowAssigner,
 )
-from aflow.machines.windows.window_timers import WindowTimers
 from aflow.model.keys import check_key
 from aflow.model.time import MIN_TIMESTAMP, Timestamp
 from aflow.model.windows import GLOBAL_WINDOW, TimeWindow
@@ -20,6 +19,7 @@ from aflow.operators.windows.disk_windows import DiskWindows
 from aflow.operators.windows.lateness import WindowLifetime
 from aflow.operators.windows.staggers import Staggers
 from aflow.operators.windows.window_contents import EMPTY, KeyWindow
+from aflow.state.backend import WindowTimerQueue
 
 RecordWindows: TypeAlias = Callable[[Hashable, Any, Timestamp], Iterable[KeyWindow]]
 """Returns the ``KeyWindow`` of each window of a record that has not been cleaned up, created on demand."""
@@ -28,7 +28,7 @@ RecordWindows: TypeAlias = Callable[[Hashable, Any, Timestamp], Iterable[KeyWind
 class OpenWindow:
     """A window with its keys."""
 
-    __slots__ = ("cleanup", "disk", "keys", "number", "window")
+    __slots__ = ("cleanup", "disk", "keys", "loaded", "number", "window")
 
     def __init__(
         self, window: TimeWindow, cleanup: Timestamp | None, disk: DiskWindows | None = None
@@ -37,6 +37,8 @@ class OpenWindow:
         self.cleanup = cleanup
         self.disk = disk
         self.number = -1 if disk is None else disk.new_number()
+        #: Keys of the current batch that need not be looked up on disk.
+        self.loaded: dict[Hashable, None] = {}
         #: All keys, or those in memory with ``OnDisk``.
         self.keys: dict[Hashable, KeyWindow] = {} if disk is None else disk.recent[self.number]
 
@@ -45,7 +47,7 @@ class OpenWindow:
         found = self.keys.get(key)
         if found is None:
             check_key(key)
-            if self.disk is not None:
+            if self.disk is not None and key not in self.loaded:
                 self.load((key,))
                 if (found := self.keys.get(key)) is not None:
                     return found
@@ -74,7 +76,7 @@ class SeparateWindows:
         self,
         assigner: WindowAssigner[Any],
         lifetime: WindowLifetime,
-        timers: WindowTimers[Hashable],
+        timers: WindowTimerQueue,
         staggers: Staggers | None = None,
         disk: DiskWindows | None = None,
     ) -> None:
@@ -88,7 +90,9 @@ class SeparateWindows:
         #: The kept windows by their start on the grid, a cache that is cleared when a window is removed. It has no late
         #: windows.
         self._grid: dict[Timestamp, list[OpenWindow]] = {}
-        start_of = _grid(assigner)
+        #: Windows of which `load` has read entries.
+        self._loaded: list[OpenWindow] = []
+        self._start_of = start_of = None if staggers is not None else _grid(assigner)
         self.windows_of: Final[RecordWindows] = (
             self._on_staggered_grid(staggers)
             if staggers is not None
@@ -96,6 +100,29 @@ class SeparateWindows:
             if start_of is None
             else self._on_grid(start_of)
         )
+
+    def load(self, keys: Sequence[Hashable], times: Iterable[Timestamp] = ()) -> None:
+        """Read the entries of records with ``keys`` and ``times`` into memory at once, as far as they are known.
+
+        Others are read when they are used, since an assigner is called for each record.
+        """
+        # Hot path: once for each batch with `OnDisk`.
+        if self._disk is None or self._start_of is None or not self._grid:
+            return
+        wanted: dict[Timestamp, dict[Hashable, None]] = {}
+        for key, start in zip(keys, map(self._start_of, times), strict=False):
+            try:
+                wanted.setdefault(start, {})[key] = None
+            except TypeError:
+                continue  # its use reports it
+        found: dict[int, dict[Hashable, None]] = {}
+        for start, of_start in wanted.items():
+            for opened in self._grid.get(start, ()):
+                opened.loaded |= of_start
+                found[opened.number] = opened.loaded
+                self._loaded.append(opened)
+        if found:
+            self._disk.rows.load(found)
 
     def find(self, window: TimeWindow, keys: Sequence[Hashable]) -> list[KeyWindow]:
         """Return the entries of ``keys`` in a window."""
@@ -151,7 +178,12 @@ class SeparateWindows:
 
     def evict(self) -> None:
         """Write entries to disk until there is room in memory. Those that were found before are not valid any more."""
-        if self._disk is not None and self._disk.rows.evict():
+        if self._disk is None:
+            return
+        for opened in self._loaded:
+            opened.loaded = {}
+        self._loaded.clear()
+        if self._disk.rows.evict():
             for opened in self._windows.values():
                 opened.keys = self._disk.recent[opened.number]
 
@@ -167,8 +199,7 @@ class SeparateWindows:
     def of(self, keys: set[Hashable] | None) -> Iterator[KeyWindow]:
         """Yield the entries of ``keys`` in all windows, or of all keys; with ``OnDisk`` those in memory."""
         if self._disk is not None:
-            for _, _, one in self._disk.rows.resident(keys):
-                yield one
+            yield from self._disk.resident(keys)
             return
         for opened in self._windows.values():
             for key in opened.keys if keys is None else keys & opened.keys.keys():

@@ -17,8 +17,9 @@ again, and nothing is kept for a key without trigger memory and timers.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from itertools import repeat
-from typing import Any
+from typing import Any, Final
 
 from aflow.errors import OperatorError, described, readable, shown
 from aflow.machines.calls.on_error import Fail
@@ -33,7 +34,6 @@ from aflow.operators.changed_keys import ChangedKeys, save_keys
 from aflow.operators.group_watermarks import no_group_ahead, restored_watermarks
 from aflow.operators.handler_results import TAKEN, iterable
 from aflow.operators.key_timers import DomainTimers
-from aflow.operators.keyed_state import memory_backend, touch
 from aflow.operators.process import ProcessFunctionOperator
 from aflow.operators.windows.contexts import (
     AsWindowed,
@@ -57,8 +57,10 @@ from aflow.operators.windows.window_contents import (
     distinguished,
 )
 from aflow.operators.windows.window_snapshots import WindowSnapshots, timer_row
-from aflow.operators.windows.window_state import WindowState, without_window_states
+from aflow.operators.windows.window_state import FunctionStates
+from aflow.state.backend import WindowTimerQueue
 from aflow.state.gradual_capture import GradualCaptures
+from aflow.state.key_kinds import KeyKinds
 from aflow.state.keyed_entries import CapturedRows, KeyedRows, merge_rows
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.state.specs import declared_states
@@ -72,34 +74,45 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         self._logic = logic
         self.on_error = logic.on_error
         self._contents = contents_for(logic)
-        #: The windows with ``OnDisk``; None: all are in memory, as merging ones always are.
+        self._to_close: Final = ExitStack()
+        #: The windows with ``OnDisk``; None: all are in memory.
         self._disk: DiskWindows | None = None
         self._gradual = GradualCaptures()
 
     def open(self, context: OperatorContext) -> None:
         logic = self._logic
-        merging = logic.assigner.merging
         specs = declared_states(self._function)
-        #: True if the function has declared state.
-        self._stateful = bool(specs)
         self._changed = ChangedKeys()
         self._lifetime = WindowLifetime(logic.assigner.domain, logic.lateness)
         #: The watermarks of key groups that a restore found ahead of this subtask.
         self._ahead = no_group_ahead(context)
-        self._timers = DomainTimers(
-            context.alarm, lambda domain, kinds: WindowTimers[Hashable](), timer_row
+        kinds = self._changed.kinds
+        self._disk = disk_windows(context, logic, kinds, self._contents, self._lifetime)
+        if self._disk is not None:
+            self._to_close.callback(self._disk.rows.close)
+        self._timers = DomainTimers[WindowTimerQueue](
+            context.alarm, _in_memory if self._disk is None else self._disk.timers, timer_row
         )
         self._trigger_context = WindowTriggerContext(
             self._lifetime, context.clock, self._timers.queues, clocked=context.clocked
         )
         self._staggers = staggers_of(logic.assigner, context)
-        kinds = self._changed.kinds
-        self._disk = disk_windows(context, logic, kinds, self._contents, self._lifetime)
         self._windows = self._new_windows()
-        self._backend = memory_backend(context, logic.key_type)
-        self._window_state = None if merging else WindowState(context, logic.key_type, specs)
-        stored = self._backend.key_codec, self._contents, self._windows, self._timers
-        self._snapshots = WindowSnapshots(*stored, self._gradual, kinds, self._disk)
+        self._states = FunctionStates(
+            context, logic.key_type, specs, merging=logic.assigner.merging
+        )
+        self._to_close.callback(self._states.close)
+        self._snapshots = WindowSnapshots(
+            self._states.backend.key_codec,
+            self._contents,
+            self._windows,
+            self._lifetime,
+            self._timers,
+            self._gradual,
+            kinds,
+            self._disk,
+        )
+        self._to_close.callback(self._gradual.complete)
         #: Buffered results, and their timestamps.
         self._values: list[Any] = []
         self._times: list[Timestamp] = []
@@ -108,17 +121,18 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
             context,
             lifetime=self._lifetime,
             sides=self._sides,
-            backend=self._backend,
+            backend=self._states.backend,
             specs=specs,
-            window_state=self._window_state,
+            window_state=self._states.of_windows,
         )
 
     def process(self, batch: Batch[Any]) -> None:
         keys = self.keys_of(batch)
         if self._gradual:
             save_keys(self._gradual, keys)
-        if self._stateful:
-            touch(self, self._backend, batch)
+        self._states.touch_batch(self, batch)
+        if self._disk is not None:
+            self._windows.load(keys, self._record_times(batch))
         self._sides.begin()
         try:
             if self._ahead:
@@ -131,12 +145,8 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         self._windows.evict()
 
     def close(self) -> None:
-        try:
+        with self._to_close:
             super().close()
-        finally:
-            self._gradual.complete()
-            if self._disk is not None:
-                self._disk.rows.close()
 
     def _add_restored(self, batch: Batch[Any], keys: Sequence[Hashable]) -> None:
         """Add records one by one, each at the watermark of its key."""
@@ -219,35 +229,27 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         if timers is None or not self._changed.trusted(rows):
             del rows  # otherwise it would be completed at once
             return self.capture(changes=False)
-        key_codec = (
-            self._backend.key_codec if self._window_state is None else self._window_state.key_codec
-        )
         return CapturedRows(
-            key_codec, rows, timers, self._operator_state(), more=self._timers.gather
+            self._states.key_codec,
+            rows,
+            timers,
+            self._operator_state(),
+            more=self._timers.gather,
         )
 
     def _captured_rows(self, keys: set[Hashable] | None) -> KeyedRows:
         """Return the rows of ``keys``, or of all keys if there are as many changes."""
-        states = self._captured_states(changes=keys is not None)
+        states = self._states.capture(changes=keys is not None)
         if any(part.keys is None for part in states):
             keys = None
-        if keys is not None:
-            for part in states:
-                keys.update(part.keys or ())  # state of a key may have expired
+        if keys is not None and states:
+            # State of a key may have expired. The second part has other keys: pairs of key and window.
+            keys.update(states[0].keys or ())
         windows = self._snapshots.capture(keys)
         if windows.keys is None and any(part.keys is not None for part in states):
             states = []  # otherwise it would be completed at once
-            states = self._captured_states(changes=False)
+            states = self._states.capture(changes=False)
         return merge_rows([windows, *states])
-
-    def _captured_states(self, *, changes: bool) -> list[KeyedRows]:
-        """Return the function's state of keys and of windows."""
-        if not self._stateful:
-            return []
-        states = [self._backend.capture(changes=changes)]
-        if self._window_state is not None:
-            states.append(self._window_state.capture(changes=changes))
-        return states
 
     def _operator_state(self) -> Mapping[str, tuple[bytes, ...]]:
         """Return the operator state."""
@@ -262,9 +264,7 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         self._lifetime.watermark = self.watermark
         if self._staggers is not None:
             self._staggers.restore(snapshot)
-        yield from self._backend.restore_in_pieces(without_window_states(snapshot.keyed))
-        if self._window_state is not None:
-            yield from self._window_state.restore_in_pieces(snapshot.keyed)
+        yield from self._states.restore_in_pieces(snapshot.keyed)
         for keys in self._snapshots.restore_in_pieces(snapshot):
             self._changed.observe(keys)
             self._windows.evict()
@@ -291,6 +291,7 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
             logic.trigger,
             self._trigger_context,
             self._contents.merge,
+            self._disk,
         )
 
     def _record_times(self, batch: Batch[Any]) -> Iterable[Timestamp]:
@@ -360,12 +361,11 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
 
     def _mark_changed(self, some: list[KeyWindow]) -> None:
         """Record that the keys of windows whose timers fire change."""
-        if self._stateful or self._changed.noted or self._gradual:
+        if self._changed.noted or self._gradual:
             keys = [one.key for one in some]
             self._gradual.save(keys)
             self._changed.add(keys)
-            if self._stateful:
-                self._backend.touch(keys)
+        self._states.touch(some)
 
     def _apply(self, decision: TriggerResult, one: KeyWindow, *, last: bool = False) -> None:
         """Apply the trigger's result to ``one``; ``last`` if the window is cleaned up next."""
@@ -436,8 +436,8 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         self._function_context.enter(one)
         self._function.on_clear(self._function_context)
         self._function_context.leave()
-        if self._window_state is not None:
-            self._window_state.clear(one.key, one.window)
+        if self._states.of_windows is not None:
+            self._states.of_windows.clear(one.key, one.window)
         self._windows.remove(one)
 
     def _clean_up_kept(self) -> Iterator[int]:
@@ -494,3 +494,7 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
             key=one.key,
             timestamp=at,
         )
+
+
+def _in_memory(domain: TimeDomain, kinds: KeyKinds) -> WindowTimerQueue:
+    return WindowTimers[Hashable]()

@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Final, TypeAlias, cast
 
 from aflow.errors import CheckpointError, RestoreError, shown
-from aflow.machines.windows.window_timers import WindowTimers
 from aflow.model.codecs import PLAIN, CodecError
 from aflow.model.time import Timestamp
 from aflow.model.windows import TimeWindow
 from aflow.operators.changed_keys import too_many
 from aflow.operators.key_timers import TIMER_NAMES, DomainTimers
 from aflow.operators.windows.contexts import window_text
-from aflow.operators.windows.disk_windows import DiskWindows, entries_of
+from aflow.operators.windows.disk_windows import DiskWindows
+from aflow.operators.windows.lateness import WindowLifetime
 from aflow.operators.windows.merging_windows import MergingWindows
 from aflow.operators.windows.separate_windows import SeparateWindows
 from aflow.operators.windows.window_contents import EMPTY, KeyWindow, WindowContents
 from aflow.operators.windows.window_state import PREFIX
-from aflow.state.disk.ranged_rows import AwayRows
+from aflow.state.backend import WindowTimerQueue
+from aflow.state.disk.away_rows import AwayRows
 from aflow.state.gradual_capture import GradualCaptures, WaitingRows, are_many
 from aflow.state.key_kinds import KeyKinds
 from aflow.state.keyed_entries import (
@@ -64,7 +65,8 @@ class WindowSnapshots:
         key_codec: KeyGroupCodec,
         contents: WindowContents,
         windows: SeparateWindows | MergingWindows,
-        timers: DomainTimers[WindowTimers[Hashable]],
+        lifetime: WindowLifetime,
+        timers: DomainTimers[WindowTimerQueue],
         gradual: GradualCaptures,
         kinds: KeyKinds,
         disk: DiskWindows | None,
@@ -72,6 +74,7 @@ class WindowSnapshots:
         self._key_codec = key_codec
         self._contents = contents
         self._windows = windows
+        self._lifetime = lifetime
         self._timers = timers
         #: The captures that are collected in pieces, and the kinds of their keys.
         self._gradual = gradual
@@ -105,18 +108,19 @@ class WindowSnapshots:
         return KeyedRows({WINDOW_ROWS: rows if away is None else CombinedRows(rows, away)}, keys)
 
     def _away(self, keys: set[Hashable] | None) -> AwayRows | None:
-        return None if self._disk is None else self._disk.rows.stored(keys, entries_of)
+        return None if self._disk is None else self._disk.away(keys)
 
     def _captured_gradually(self, keys: set[Hashable] | None) -> KeyedRows:
         """Capture the rows of ``keys``, or of all keys; they are collected in pieces."""
-        away = self._away(keys)
-        find: Find = self._windows.of if away is None else partial(self._in_memory, away.resident)
+        disk, away = self._disk, self._away(keys)
+        find: Find = self._windows.of
+        if disk is not None and away is not None:
+            find = partial(disk.resident, among=away.resident)
         if keys is not None:
             most = max(1, _LOOKUPS // max(1, self._windows.dict_count))
             parts = [WaitingRows(list(keys), partial(self._rows, find), most)]
-        elif self._disk is not None:
-            resident = list(self._disk.rows.resident_keys())
-            parts = [WaitingRows(resident, partial(self._rows, find))]
+        elif disk is not None:
+            parts = [WaitingRows(disk.resident_keys(), partial(self._rows, find))]
         else:
             parts = [
                 WaitingRows(some, partial(self._rows, find_some))
@@ -129,15 +133,6 @@ class WindowSnapshots:
         if away is not None:
             rows = CombinedRows(rows, away)
         return KeyedRows({WINDOW_ROWS: rows}, keys, gather=capture.gather)
-
-    def _in_memory(
-        self, resident: Mapping[int, Container[Hashable]], keys: set[Hashable]
-    ) -> Iterator[KeyWindow]:
-        """Yield the windows of ``keys`` that were in memory when they were ``resident`` there, by number."""
-        assert self._disk is not None
-        for number, key, one in self._disk.rows.resident(keys):
-            if number not in resident or key in resident[number]:
-                yield one
 
     def _rows(self, find: Find, keys: list[Hashable]) -> Mapping[str, RowColumns]:
         """Return rows under the ``keys``, which are observed, and not under equal ones of other types."""
@@ -154,6 +149,7 @@ class WindowSnapshots:
         self._check_names(keyed)
         self._check_kind(snapshot.operator.get(_KIND, ()))
         for keys, rows in self._key_codec.read_in_pieces(keyed, WINDOW_ROWS):
+            self._windows.load(keys)
             for key, data in zip(keys, rows, strict=True):
                 self._restore_one(key, data)
             yield keys
@@ -162,7 +158,8 @@ class WindowSnapshots:
                 for key, stored in some:
                     at, start, end = cast("tuple[int, int, int]", stored)  # written by timer_row
                     window = TimeWindow(start, end)
-                    if timers.set(at, window, key):
+                    # Windows with a clean-up time do not need the number of their timers.
+                    if timers.set(at, window, key) and self._lifetime.cleanup(window) is None:
                         for one in self._windows.find(window, [key]):
                             one.timers += 1
                 yield ()  # after which windows may be evicted

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple, cast
 
 from aflow.errors import RestoreError
+from aflow.model.batch import Batch
 from aflow.model.codecs import PLAIN, CodecError
 from aflow.model.time import Timestamp
 from aflow.model.windows import TimeWindow
-from aflow.operators.base import OperatorContext
+from aflow.operators.base import Operator, OperatorContext
+from aflow.operators.keyed_state import keyed_backend, touch
+from aflow.operators.windows.window_contents import KeyWindow
+from aflow.state.backend_choice import make_backend
 from aflow.state.keyed_entries import Keyed, KeyedRows, KeyGroupCodec
 from aflow.state.memory import MemoryBackend
 from aflow.state.snapshot import STATES, Entry
@@ -36,14 +40,20 @@ class WindowState:
             key_groups=context.key_groups,
             key_group_count=context.key_group_count,
         )
-        self._backend = MemoryBackend(self.key_codec, context.clock)
+        self._backend = make_backend(context.backend, self.key_codec, context.clock)
         self.cells: Final = {spec: self._backend.cell(spec) for spec in specs}
 
     def enter(self, key: Hashable, window: TimeWindow) -> None:
         """Set the key and window of the cells."""
-        at = KeyAndWindow(key, window)
+        at = KeyAndWindow(key, window.start, window.end)
         self._backend.touch((at,))
         self._backend.key = at
+
+    def touch(self, some: Iterable[KeyWindow]) -> None:
+        """Announce access to the states of some windows, which are read at once."""
+        self._backend.touch(
+            [KeyAndWindow(one.key, one.window.start, one.window.end) for one in some]
+        )
 
     def leave(self) -> None:
         """Unset the key and window; using a cell then raises ``OperatorError``."""
@@ -90,8 +100,68 @@ class WindowState:
             }
         )
 
+    def close(self) -> None:
+        """Release memory and files."""
+        self._backend.close()
 
-def without_window_states(keyed: Keyed) -> Keyed:
+
+class FunctionStates:
+    """The state of a window function by key, and by key and window if windows do not merge."""
+
+    def __init__(
+        self,
+        context: OperatorContext,
+        key_type: type[Hashable] | None,
+        specs: Sequence[StateSpec[Any]],
+        *,
+        merging: bool,
+    ) -> None:
+        #: False for a function without state: then nothing is announced.
+        self._declared: Final = bool(specs)
+        self.backend: Final = keyed_backend(context, key_type)
+        #: None if windows merge.
+        self.of_windows: Final = None if merging else WindowState(context, key_type, specs)
+
+    @property
+    def key_codec(self) -> KeyGroupCodec:
+        """Places the rows of keys, and those of keys and windows."""
+        return self.backend.key_codec if self.of_windows is None else self.of_windows.key_codec
+
+    def touch_batch(self, operator: Operator, batch: Batch[Any]) -> None:
+        """Announce access to the states of the keys of ``batch``. Raises ``OperatorError``."""
+        if self._declared:
+            touch(operator, self.backend, batch)
+
+    def touch(self, some: Sequence[KeyWindow]) -> None:
+        """Announce access to the states of some windows and of their keys."""
+        if self._declared:
+            self.backend.touch([one.key for one in some])
+            if self.of_windows is not None:
+                self.of_windows.touch(some)
+
+    def capture(self, *, changes: bool) -> list[KeyedRows]:
+        """Return the rows of keys, and those of keys and windows. Raises as a backend does."""
+        if not self._declared:
+            return []
+        states = [self.backend.capture(changes=changes)]
+        if self.of_windows is not None:
+            states.append(self.of_windows.capture(changes=changes))
+        return states
+
+    def restore_in_pieces(self, keyed: Keyed) -> Iterator[None]:
+        """Restore all rows. Raises ``RestoreError`` as a backend does."""
+        yield from self.backend.restore_in_pieces(_without_window_states(keyed))
+        if self.of_windows is not None:
+            yield from self.of_windows.restore_in_pieces(keyed)
+
+    def close(self) -> None:
+        """Release memory and files."""
+        self.backend.close()
+        if self.of_windows is not None:
+            self.of_windows.close()
+
+
+def _without_window_states(keyed: Keyed) -> Keyed:
     """Return the rows that belong to keys and not to windows."""
     return {
         group: {
@@ -111,7 +181,8 @@ class KeyAndWindow(NamedTuple):
     """Key of a state of a window."""
 
     key: Hashable
-    window: TimeWindow
+    start: Timestamp
+    end: Timestamp
 
 
 def _states(names: Mapping[str, Entries], *, of_windows: bool) -> tuple[Entry, ...]:
@@ -127,11 +198,18 @@ def _states(names: Mapping[str, Entries], *, of_windows: bool) -> tuple[Entry, .
 class _KeyAndWindowCodec(KeyGroupCodec):
     """Places the state of a key and window, like that of a key, in the key group of the key."""
 
-    def place(self, key: Hashable) -> tuple[int, bytes]:
-        if not isinstance(key, KeyAndWindow):
-            return super().place(key)
-        group, data = super().place(key.key)
-        return group, PLAIN.encode([data, key.window.start, key.window.end])
+    def group_of(self, key: Hashable) -> int:
+        return super().group_of(key.key if isinstance(key, KeyAndWindow) else key)
+
+    def _encoder(self, key_type: type[Hashable] | None) -> Callable[[Hashable], bytes]:
+        of_key = super()._encoder(key_type)
+
+        def encoded(key: Hashable) -> bytes:
+            if not isinstance(key, KeyAndWindow):
+                return of_key(key)
+            return PLAIN.encode([of_key(key.key), key.start, key.end])
+
+        return encoded
 
     def keys(self, stored: Sequence[bytes]) -> list[Hashable]:
         return list(map(self.key, stored))
@@ -143,4 +221,4 @@ class _KeyAndWindowCodec(KeyGroupCodec):
             raise RestoreError(
                 f"step {self.operator!r} cannot read the key and window of a state: {exc}"
             ) from exc
-        return KeyAndWindow(super().key(key), TimeWindow(start, end))
+        return KeyAndWindow(super().key(key), start, end)

@@ -27,6 +27,7 @@ from aflow.state.disk.residents import Residents
 from aflow.state.disk.scratch import Scratch
 from aflow.state.disk.snapshot_loader import MANY, GroupLoader
 from aflow.state.disk.stored_rows import AllBuckets, AwayBuckets, SomeBuckets, stored_rows
+from aflow.state.disk.timer_database import NEAR
 from aflow.state.disk.timers import DiskTimerQueue
 from aflow.state.gradual_capture import WaitingRows, are_many
 from aflow.state.key_kinds import KeyKinds
@@ -72,7 +73,7 @@ class DiskBackend(MemoryBackend):
         return _DiskTable(table.rows, self._admit, lambda: self._stored_keys(table))
 
     def timers(self, domain: TimeDomain, kinds: KeyKinds) -> KeyTimerQueue:
-        return DiskTimerQueue(domain, self.key_codec, self._scratch, kinds)
+        return DiskTimerQueue(domain, self.key_codec, self._scratch, kinds, NEAR)
 
     def capture(self, *, changes: bool) -> KeyedRows:
         self._gradual.complete()

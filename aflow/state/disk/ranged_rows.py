@@ -14,20 +14,23 @@ rows are written again with other database keys (see ``row_places``), among whic
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from heapq import merge
 from itertools import groupby, islice, repeat
 from operator import itemgetter
 from typing import Any, Final, Protocol, TypeAlias
 
 from aflow.model.codecs import CodecError
-from aflow.model.keys import UnsupportedKey, check_key
+from aflow.model.keys import UnsupportedKey
 from aflow.model.time import TimeDomain
+from aflow.model.windows import TimeWindow
 from aflow.state.backend import KeyTimerQueue
-from aflow.state.disk.row_places import HEAD, RowPlaces, number_of
+from aflow.state.disk.away_rows import AwayRows
+from aflow.state.disk.row_places import HEAD, RowPlaces
 from aflow.state.disk.scratch import Scratch
-from aflow.state.disk.store import View
+from aflow.state.disk.stored_keys import StoredKeys, keys_of, read_sorted, slot_length
+from aflow.state.disk.timer_database import NEAR
 from aflow.state.disk.timers import DiskTimerQueue
+from aflow.state.disk.window_timers import DiskWindowTimers
 from aflow.state.key_kinds import KeyKinds
 from aflow.state.keyed_entries import KeyGroupCodec, KeyRow
 
@@ -85,7 +88,8 @@ class RangedRows:
         self._scratch = scratch
         self._limit = limit
         self._kinds = kinds
-        self._places = RowPlaces(key_codec)
+        self._stored_keys = StoredKeys(key_codec, "windows")
+        self._places = RowPlaces(self._stored_keys)
         self._older: Numbered = {}
         #: True if all older rows are equal to those in the database.
         self._older_written = False
@@ -216,10 +220,9 @@ class RangedRows:
             self._key_codec.key,
             self._places.slotted,
         )
-        length_of = self._places.length_of_slot
         tail: Callable[[_TailRow], bytes] = itemgetter(0)
         for _, some in groupby(
-            merge(*streams), (lambda row: row[0][: length_of(row[0])]) if slotted else tail
+            merge(*streams), (lambda row: row[0][: slot_length(row[0])]) if slotted else tail
         ):
             rows = list(some)
             if slotted:
@@ -258,6 +261,11 @@ class RangedRows:
                 for key in rows if keys is None else keys & rows.keys():
                     yield number, key, rows[key]
 
+    def resident_row(self, number: int, key: Hashable) -> Any:
+        """Return the row of a key that is in memory."""
+        recent = self._recent.get(number, {})
+        return recent[key] if key in recent else self._older[number][key]
+
     def resident_keys(self) -> set[Hashable]:
         """Return the keys of all rows in memory."""
         return set[Hashable]().union(*self._older.values(), *self._recent.values())
@@ -292,6 +300,12 @@ class RangedRows:
     def timers(self, domain: TimeDomain) -> KeyTimerQueue:
         """Return an empty queue of timers by key in the same database."""
         return DiskTimerQueue(domain, self._key_codec, self._scratch, self._kinds)
+
+    def window_timers(
+        self, domain: TimeDomain, kinds: KeyKinds, is_exact: Callable[[TimeWindow], bool]
+    ) -> DiskWindowTimers:
+        """Return an empty queue of timers by window and key in the same database; see ``DiskWindowTimers``."""
+        return DiskWindowTimers(domain, self._key_codec, self._scratch, kinds, is_exact, NEAR)
 
     def close(self) -> None:
         """Remove the database. Rows that ``stored`` returned remain valid."""
@@ -355,7 +369,7 @@ class RangedRows:
     def _add_slots(self) -> None:
         """Write all rows again with slots."""
         store, former = self._scratch.store if self._away else None, self._places
-        self._places = RowPlaces(self._key_codec, slotted=True)
+        self._places = RowPlaces(self._stored_keys, slotted=True)
         for number in self._away:
             assert store is not None
             start, stop = former.bounds(number)
@@ -376,14 +390,13 @@ class RangedRows:
             try:
                 tails = self._places.tails(keys)
             except UnsupportedKey:
-                keys = list(filter(_is_key, keys))  # the use of the others reports them
+                keys = keys_of(keys)  # the use of the others reports them
                 tails = self._places.tails(keys)
             places = [head + tail for tail in tails]
             owners.update(zip(places, zip(repeat(number), keys, strict=False), strict=True))
-        places = sorted(owners)  # databases read faster in the order of their keys
         found: list[tuple[int, Hashable]] = []
         stored: list[bytes] = []
-        for place, data in zip(places, self._scratch.store.get(places), strict=True):
+        for place, data in read_sorted(self._scratch.store, owners):
             if data is not None:
                 found.append(owners[place])
                 stored.append(data)
@@ -397,7 +410,7 @@ class RangedRows:
         """Read the rows of keys that may be stored with other bytes."""
         for number, keys in absent.items():
             recent = self._recent[number]
-            for key in filter(_is_key, keys):
+            for key in keys_of(keys):
                 page = self._scratch.store.page(*self._places.slot(number, key), _AT_ONCE)
                 for stored, (_, data) in zip(self._keys_at(page), page, strict=True):
                     if stored == key and stored not in recent:
@@ -422,7 +435,7 @@ class RangedRows:
         try:
             return self._codec.encode(row)
         except CodecError as exc:
-            raise self._places.unstorable(key, exc) from exc
+            raise self._stored_keys.unstorable(key, exc) from exc
 
     def _pages(self, number: int, size: int) -> Iterator[list[tuple[bytes, bytes]]]:
         """Yield the entries of a number in the database."""
@@ -453,50 +466,7 @@ class RangedRows:
         return self._key_codec.keys([stored_key(place[HEAD:]) for place, _ in page])
 
 
-@dataclass(frozen=True, slots=True)
-class AwayRows:
-    """Rows in ``view`` that were not ``resident``, as entries of a snapshot; of ``keys``, or of all keys."""
-
-    view: View
-    resident: Mapping[int, frozenset[Hashable]]
-    keys: set[Hashable] | None
-    scans: bool
-    """True to read all rows: ``keys`` are many."""
-    places: RowPlaces
-    rows_of: Callable[[int, Hashable, bytes], Iterable[KeyRow]]
-
-    def __iter__(self) -> Iterator[KeyRow]:
-        key_of, stored_key = self.places.key_codec.key, self.places.stored_key
-        rows_of, keys = self.rows_of, self.keys
-        for place, data in self._all() if self.scans else self._found():
-            number, key = number_of(place), key_of(stored_key(place[HEAD:]))
-            if key not in self.resident[number] and (keys is None or key in keys):
-                yield from rows_of(number, key, data)
-
-    def _all(self) -> Iterator[tuple[bytes, bytes]]:
-        return self.view.items(*self.places.all_bounds())
-
-    def _found(self) -> Iterator[tuple[bytes, bytes]]:
-        """Look up the rows of ``keys``."""
-        tails = sorted(self.places.tails(self.keys or ()))
-        for number in sorted(self.resident):
-            head = self.places.head(number)
-            for start in range(0, len(tails), _AT_ONCE):
-                places = [head + tail for tail in tails[start : start + _AT_ONCE]]
-                for place, data in zip(places, self.view.get(places), strict=True):
-                    if data is not None:
-                        yield place, data
-
-
 def slices_of(keys: list[Hashable]) -> Iterator[list[Hashable]]:
     """Yield ``keys`` in lists of some hundred."""
     for start in range(0, len(keys), _FLUSHED):
         yield keys[start : start + _FLUSHED]
-
-
-def _is_key(value: Hashable) -> bool:
-    try:
-        check_key(value)
-    except UnsupportedKey:
-        return False
-    return True

@@ -23,10 +23,11 @@ from typing import Any, Final
 
 from aflow.errors import OperatorError, shown
 from aflow.model.codecs import CodecError
-from aflow.model.keys import check_key, encode_key, encode_keys
+from aflow.model.keys import encode_key, encode_keys
 from aflow.state.disk.buckets import BUCKETS, Held, decode_bucket, encode_bucket
 from aflow.state.disk.expiry_index import ExpiryIndex
 from aflow.state.disk.scratch import Scratch
+from aflow.state.disk.stored_keys import StoredKeys, read_sorted
 from aflow.state.key_kinds import KeyKinds
 from aflow.state.keyed_entries import KeyGroupCodec
 from aflow.state.tables import Table, Tables
@@ -55,6 +56,7 @@ class Residents:
         kinds: KeyKinds,
     ) -> None:
         self._key_codec = key_codec
+        self._stored_keys = StoredKeys(key_codec, "state")
         self._tables = tables
         self._scratch = scratch
         self._limit = limit
@@ -160,7 +162,7 @@ class Residents:
         """Make ``keys``, none of which is resident, and all other keys of their buckets resident."""
         # Hot path: most keys are alone in their buckets, and have the same bytes as before.
         self._kinds.see(keys)
-        stored_keys = self._stored_keys(keys)
+        stored_keys = self._stored_keys.all_stored(keys)
         places = [BUCKETS + encoded for encoded in encode_keys(keys)]
         new: dict[bytes, Bucket] = dict(
             zip(places, zip(zip(keys, stored_keys, strict=True), strict=True), strict=True)
@@ -190,14 +192,12 @@ class Residents:
 
     def _hold(self, new: dict[bytes, Bucket]) -> None:
         """Add buckets of one key each, with the stored content of their places."""
-        # Databases read faster in the order of their keys.
-        places = sorted(new)
-        found = self._scratch.store.get(places)
+        found = read_sorted(self._scratch.store, new)
         self._buckets.update(new)
         only = self._only()
         keys: list[Hashable] = []
         rows: list[bytes] = []
-        for place, data in zip(places, found, strict=True):
+        for place, data in found:
             if data is None:
                 continue
             key, stored = new[place][0]
@@ -360,23 +360,6 @@ class Residents:
             operator=self._key_codec.operator,
             key=key,
         )
-
-    def _stored_keys(self, keys: Sequence[Hashable]) -> list[bytes]:
-        try:
-            return list(map(self._key_codec.stored, keys))
-        except CodecError:
-            return [self._stored_key(key) for key in keys]
-
-    def _stored_key(self, key: Hashable) -> bytes:
-        check_key(key)
-        try:
-            return self._key_codec.stored(key)
-        except CodecError as exc:
-            raise OperatorError(
-                f"step {self._key_codec.operator!r} cannot keep state on disk for key {shown(key)}: {exc}",
-                operator=self._key_codec.operator,
-                key=key,
-            ) from exc
 
     def _forget_resident(self, table: Table, places: Iterable[bytes]) -> list[Hashable]:
         gone: list[Hashable] = []

@@ -29,12 +29,11 @@ from typing import Final
 
 import msgspec
 
-from aflow.errors import OperatorError, shown
-from aflow.model.codecs import CodecError
 from aflow.model.keys import check_key
 from aflow.model.time import MAX_TIMESTAMP, Timestamp
 from aflow.state.disk.scratch import Scratch
 from aflow.state.disk.store import View
+from aflow.state.disk.stored_keys import StoredKeys, read_sorted
 from aflow.state.key_kinds import KeyKinds
 from aflow.state.keyed_entries import KeyGroupCodec
 
@@ -50,7 +49,7 @@ _AT_ONCE: Final = 1024
 #: Bytes of a row that count as one record, at least.
 _RECORD_BYTES: Final = 32
 
-Slot = tuple[int, Hashable]
+RowId = tuple[int, Hashable]
 """A slice, and a key."""
 
 
@@ -105,12 +104,13 @@ class SlicedRecords:
     ) -> None:
         self._width = width
         self._key_codec = key_codec
+        self._stored_keys = StoredKeys(key_codec, "records")
         self._scratch = scratch
         self._most_young = resident // 2
         self._kinds = kinds
         #: Resident rows.
-        self._younger: dict[Slot, Row] = {}
-        self._older: dict[Slot, Row] = {}
+        self._younger: dict[RowId, Row] = {}
+        self._older: dict[RowId, Row] = {}
         #: The number of rows to evict, once it is worth a write.
         self._evictable = 0
         #: About the number of records in `_younger`.
@@ -141,20 +141,20 @@ class SlicedRecords:
             self._evictable = 0
         width, begin, writes = self._width, self._begin, self._writes
         rows, take = self._younger, self._older.pop
-        missing: list[tuple[Slot, Row]] = []
+        missing: list[tuple[RowId, Row]] = []
         touched: list[Touched] = []
         for key, at in zip(keys, times, strict=True):
             number = at // width
-            slot = number, key
-            own = rows.get(slot)
+            row_id = number, key
+            own = rows.get(row_id)
             if own is None:
-                own = take(slot, None)
+                own = take(row_id, None)
                 if own is None:
                     own = Row()
-                    missing.append((slot, own))
+                    missing.append((row_id, own))
                     if number not in writes and (begin is None or number >= begin):
                         writes[number] = 0
-                rows[slot] = own
+                rows[row_id] = own
             start, stop = (at + first) // width, (at + last) // width
             if start == number == stop:
                 touched.append((own, (own,)))
@@ -164,14 +164,14 @@ class SlicedRecords:
                 if each == number:
                     others += (own,)
                 elif each in writes:
-                    slot = each, key
-                    other = rows.get(slot)
+                    row_id = each, key
+                    other = rows.get(row_id)
                     if other is None:
-                        other = take(slot, None)
+                        other = take(row_id, None)
                         if other is None:
                             other = Row()
-                            missing.append((slot, other))
-                        rows[slot] = other
+                            missing.append((row_id, other))
+                        rows[row_id] = other
                     others += (other,)
             touched.append((own, others))
         self._young += len(touched)
@@ -179,15 +179,15 @@ class SlicedRecords:
             self._load(missing)
         return touched
 
-    def drop(self, until: Timestamp) -> None:
-        """Drop all slices that end at or before ``until``; they must not be used any more."""
+    def drop(self, until: Timestamp) -> Iterator[None]:
+        """Drop all slices that end at or before ``until``, in pieces; they must not be used any more."""
         if until == MAX_TIMESTAMP:
-            self._clear()
+            yield from self._clear()
             return
         self._begin = end = (until + 1) // self._width
         dropped = [number for number in self._writes if number < end]
         if writes := sum(map(self._writes.pop, dropped)):
-            self._scratch.store.delete_range(_PREFIX, _prefix(end))
+            yield from self._scratch.store.delete_in_pieces(_PREFIX, _prefix(end))
         self._dropped += writes + sum(self._kept.pop(number, 0) for number in dropped)
         if self._chosen is not None and len(self._chosen) > 2 * self._bound():
             self._choose()
@@ -250,32 +250,23 @@ class SlicedRecords:
 
     # ------------------------------------------------------------------------------------- residents
 
-    def _load(self, missing: Sequence[tuple[Slot, Row]]) -> None:
+    def _load(self, missing: Sequence[tuple[RowId, Row]]) -> None:
         # Hot path: once for each record of a key that is not resident.
         self._observe([key for (_, key), _ in missing])
         writes, prefixes = self._writes, _Prefixes()
-        stored_key = self.stored_key if self._chosen is not None else self._key_codec.stored
-        places: list[bytes] = []
-        rows: list[Row] = []
+        stored_key = self.stored_key if self._chosen is not None else self._stored_keys.stored
+        rows: dict[bytes, Row] = {}
         for (number, key), row in missing:
             check_key(key)
-            try:
-                row.place = place = prefixes[number] + stored_key(key)
-            except CodecError:
-                self.stored_key(key)
-                raise
+            row.place = place = prefixes[number] + stored_key(key)
             if writes.get(number):
-                places.append(place)
-                rows.append(row)
+                rows[place] = row
         if not rows:
             return
-        # Databases read faster in the order of their keys.
-        order = sorted(range(len(places)), key=places.__getitem__)
-        found = self._scratch.store.get([places[index] for index in order])
         size = 0
-        for index, data in zip(order, found, strict=True):
+        for place, data in read_sorted(self._scratch.store, rows):
             if data is not None:
-                rows[index].parts = _decode(data)
+                rows[place].parts = _decode(data)
                 size += len(data)
         self._young += size // _RECORD_BYTES
 
@@ -292,7 +283,7 @@ class SlicedRecords:
             self._older, self._younger = self._younger, {}
             self._young = 0
 
-    def _write(self, rows: dict[Slot, Row]) -> None:
+    def _write(self, rows: dict[RowId, Row]) -> None:
         """Write those of ``rows`` that have changed."""
         begin, writes = self._begin, self._writes
         found: list[Row] = []
@@ -307,9 +298,9 @@ class SlicedRecords:
                 [(row.place, _encode(row.parts)) for row in found[start : start + _AT_ONCE]]
             )
 
-    def _clear(self) -> None:
+    def _clear(self) -> Iterator[None]:
         if self._scratch.exists:
-            self._scratch.store.delete_range(_PREFIX, _END)
+            yield from self._scratch.store.delete_in_pieces(_PREFIX, _END)
         self._dropped += self._bound()
         self._younger, self._older, self._writes, self._kept = {}, {}, {}, {}
         self._young = 0
@@ -321,17 +312,10 @@ class SlicedRecords:
     # ------------------------------------------------------------------------------------------ keys
 
     def stored_key(self, key: Hashable) -> bytes:
+        """Return the bytes by which ``key`` is stored. Raises ``OperatorError`` for one that cannot be encoded."""
         if self._chosen is not None and (chosen := self._chosen.get(key)) is not None:
             return chosen
-        try:
-            stored = self._key_codec.stored(key)
-        except CodecError as exc:
-            operator = self._key_codec.operator
-            raise OperatorError(
-                f"step {operator!r} cannot keep records on disk for key {shown(key)}: {exc}",
-                operator=operator,
-                key=key,
-            ) from exc
+        stored = self._stored_keys.stored(key)
         if self._chosen is not None:
             self._chosen[key] = stored
         return stored

@@ -10,6 +10,7 @@ from typing import TypeAlias
 from aflow.model.time import Timestamp
 from aflow.state.disk.buckets import BUCKETS, BUCKETS_END, Held, decode_bucket, part
 from aflow.state.disk.store import StoreReader, View
+from aflow.state.gradual_capture import ObservedRows
 from aflow.state.keyed_entries import KeyRow
 from aflow.state.tables import TOUCHED, Table
 from aflow.state.timed_rows import MOMENT_BYTES, decode_moment
@@ -78,7 +79,7 @@ class AwayBuckets:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredRows:
+class StoredRows(ObservedRows):
     """The rows of one state in ``buckets``, under one name of a snapshot."""
 
     buckets: Buckets

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,8 @@ from aflow.operators.joins.join import LATE_LEFT, LATE_RIGHT, Join
 from aflow.operators.windows.logic import WindowLogic
 from aflow.state.layouts import Many, state_codec
 from aflow.testing import Mode, TwoInputHarness
+from tests.operators.backends import BACKENDS, backend, created, using
+from tests.operators.joins.backends import with_backend
 from tests.operators.joins.histories import (
     Harness,
     Record,
@@ -55,14 +57,23 @@ def logic(**parts: Any) -> WindowLogic:
     return WindowLogic(**given)
 
 
+@pytest.fixture(autouse=True, scope="module", params=BACKENDS)
+def backend_of_joins(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Keep the windows of all harnesses in one backend."""
+    with using(request.param):
+        yield
+
+
 def driven(make: Callable[[], Any], mode: Mode, **options: Any) -> Harness:
-    return TwoInputHarness(
-        make,
+    harness: Harness = TwoInputHarness(
+        lambda: with_backend(make(), backend()),
         left_key=lambda record: record.key,
         right_key=lambda record: record.key,
         mode=mode,
         **options,
     )
+    created(harness)
+    return harness
 
 
 def co_group(mode: Mode = Mode.STRAIGHT, *, into: Any = numbers, **parts: Any) -> Harness:

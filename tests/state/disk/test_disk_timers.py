@@ -58,7 +58,7 @@ class AsASet(RuleBasedStateMachine):
         self.followed: set[Identity] = set()
 
     def teardown(self) -> None:
-        self.queue._scratch.clear()  # pyright: ignore[reportPrivateUsage]
+        self.queue._far._scratch.clear()  # pyright: ignore[reportPrivateUsage]
         self.folder.cleanup()
 
     @rule(time=st.integers(0, 12), index=st.integers(0, 100))

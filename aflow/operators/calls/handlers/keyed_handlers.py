@@ -84,8 +84,6 @@ class KeyedHandlers:
         self._ended = False
         #: The effects of running attempts, and of handlers whose results were not emitted.
         self._effects: dict[Call, Effects] = {}
-        self._timers: Final = HandlerTimers()
-        self._key_queues: Final = KeyQueues(self._timers.due)
         #: The queue of the scheduler; replaced by ``restore``.
         self.queue = WatermarkEpochs(MIN_TIMESTAMP)
 
@@ -112,6 +110,8 @@ class KeyedHandlers:
         self._scheduler = scheduler
         self._stored = stored
         self._backend = keyed_backend(context, self._key_type)
+        self._timers = HandlerTimers(self._backend.timers)
+        self._key_queues = KeyQueues(self._timers.due)
         #: The watermarks of key groups that were restored from a subtask which was ahead of this one.
         self._ahead = no_group_ahead(context)
         self._to_close.callback(self._backend.close)
@@ -298,11 +298,12 @@ class KeyedHandlers:
             rows = KeyedRows({}, ())  # the keys are not stored
         timers = self._timers.capture(changes=rows.keys is not None, beside=rows.keys or ())
         if timers is None:
+            del rows  # otherwise it would be completed at once
             return self.capture(received, emitted, changes=False)
         # The end of time is not stored: calls have to be emitted before it.
         watermark = emitted if received == MAX_TIMESTAMP else received
         ahead = self._ahead.stored(watermark, self._context.key_groups)
-        captured = CapturedRows(backend.key_codec, rows, timers, ahead)
+        captured = CapturedRows(backend.key_codec, rows, timers, ahead, more=self._timers.gather)
         return CapturedHandlers(
             captured, self._stored, self._context.subtask, running_handlers(self.queue.calls)
         )

@@ -200,6 +200,33 @@ def test_state_on_disk_is_found_although_other_keys_came_by(start: Start, tmp_pa
     assert [total(step, str(number)) for number in range(10)] == [3 * n for n in range(10)]
 
 
+def test_timers_on_disk_fire_in_the_order_of_time(start: Start, tmp_path: Path) -> None:
+    class Setting(AsyncKeyedProcess[str, int, int]):
+        """Sets a timer at a value, or deletes that at minus such."""
+
+        async def process(self, value: int, ctx: AsyncContext[str]) -> None:
+            if value > 0:
+                ctx.set_event_timer(value)
+            else:
+                ctx.delete_event_timer(-value)
+
+        async def on_timer(self, at: int, ctx: AsyncContext[str]) -> list[int]:
+            return [at]
+
+    step = start(Setting(), backend=OnDisk(DiskEngine.SQLITE, tmp_path, resident=4))
+    for number in range(50):
+        step.push(number * 7 % 50 + 1, keys=["a"]).finish()
+    assert next(tmp_path.iterdir()).is_dir()
+
+    step.watermark(30).finish()
+    first = [item[0] for item in step.new_items()[:-1]]
+    step.push(-40, 31, -41, keys=["a"] * 3).finish().watermark(60).finish()
+    rest = [item[0] for item in step.new_items()[:-1]]
+
+    assert first == list(range(1, 31))
+    assert rest == [at for at in range(31, 51) if at not in (40, 41)]
+
+
 def test_the_step_is_full_when_as_much_waits_as_is_under_way(start: Start) -> None:
     step = start(Adding(), capacity=2).push(1, 2, 3, keys=["a", "b", "c"]).watermark(4)
     assert not step.step.full

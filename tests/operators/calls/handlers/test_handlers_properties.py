@@ -210,14 +210,16 @@ class Subtasks:
     def __init__(self, chance: Random) -> None:
         self.chance = chance
         self.capacity = chance.choice([1, 2, 100])
-        on_disk = OnDisk(DiskEngine.SQLITE, resident=1)
-        self.backend: StateBackend = on_disk if chance.random() < 0.25 else InMemory()
+        #: In most stories all subtasks are in memory. In others their successors may use another backend.
+        self.disk_chance = 0.5 if chance.random() < 0.4 else 0
         self.now = 0
         self.emitted: list[Emitted] = []
         self._begin(1, None)
 
     def _begin(self, parallelism: int, restored: OperatorSnapshot | None) -> None:
         function = Waiting()
+        on_disk = OnDisk(DiskEngine.SQLITE, resident=1)
+        backend: StateBackend = on_disk if self.chance.random() < self.disk_chance else InMemory()
         how = CallSettings(
             call=function.process,
             capacity=self.capacity,
@@ -233,7 +235,7 @@ class Subtasks:
                 subtask=subtask,
                 parallelism=parallelism,
                 now=self.now,
-                backend=self.backend,
+                backend=backend,
             )
             for subtask in range(parallelism)
         ]
