@@ -8,9 +8,8 @@ BIN := .venv/bin
 # The application of `make demo`.
 FLIGHTS := PYTHONPATH=examples $(BIN)/python -m flights
 PINS := $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS))
-# tests/processes.py distributes the tests. Those of Spark share a session and run in one process, so more than four
-# processes would wait for it.
-PROCESSES := -n auto --maxprocesses 4
+# tests/processes.py chooses their number and distributes the tests.
+PROCESSES := -n auto
 # Of `make fuzz`.
 MINUTES := 1
 SEED := random

@@ -7,6 +7,7 @@ group of its own, so two processes started Spark and the module fixtures of the 
 
 from __future__ import annotations
 
+import os
 from collections import Counter
 from importlib import import_module
 from pathlib import PurePosixPath
@@ -26,6 +27,10 @@ SLOW_WEIGHT: Final = 30
 #: Each test of this folder takes as long as many slow ones.
 LONG: Final = "tests/fuzz"
 LONG_WEIGHT: Final = 1000
+
+
+#: Maximum number of processes: those of Spark share a session and run in one process, so more would wait for it.
+MOST: Final = 4
 
 
 def group_of(nodeid: str) -> str:
@@ -55,6 +60,13 @@ def _weight(item: pytest.Item) -> int:
     if item.nodeid.startswith(f"{LONG}/"):
         return LONG_WEIGHT
     return 1 if item.get_closest_marker("slow") is None else SLOW_WEIGHT
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    """Return the number for ``-n auto``: one more than there are processors, since tests of Spark mostly wait."""
+    processors: int | None = getattr(os, "process_cpu_count", os.cpu_count)()  # new in 3.13
+    return min(MOST, 1 + (processors or 1))
 
 
 @pytest.hookimpl(tryfirst=True)
