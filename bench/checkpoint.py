@@ -64,7 +64,7 @@ def measure(records: int, rounds: int) -> Measurement:
             "rounds": rounds,
             "verified": True,
         },
-        [Budget("ratio", at_least=0.95), Budget("pause_p99_ms", at_most=15)],
+        [Budget("ratio", at_least=0.96), Budget("pause_p99_ms", at_most=15)],
     )
 
 

@@ -149,12 +149,13 @@ class GradualCapture:
     def _collect_some(self, part: WaitingRows) -> None:
         size = min(_PIECE, part.most)
         keys = part.keys[-size:]
-        del part.keys[-size:]
         self._kinds.see(keys)
         if saved := self.saved:
             keys = [key for key in keys if key not in saved]
         for name, rows in part.collect(keys).items():
             self._rows(name).pieces.append(rows)
+        # Only now: a piece that cannot be encoded fails all uses of the capture, not only the first one.
+        del part.keys[-size:]
 
     def _rows(self, name: str) -> GradualRows:
         rows = self.rows.get(name)

@@ -173,9 +173,11 @@ class MemoryBackend:
         return list(table.rows) if table.timed is None else list(filter(table.has_row, table.rows))
 
     def close(self) -> None:
-        self._gradual.complete()
-        for table in self._tables:
-            table.clear()
+        try:
+            self._gradual.complete()
+        finally:
+            for table in self._tables:
+                table.clear()
 
     def _untimed(self, spec: StateSpec[object]) -> Table:
         table = self._tables.of(spec)

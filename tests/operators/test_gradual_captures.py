@@ -9,8 +9,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from aflow.errors import CheckpointError
+from aflow.operators.context import Context
+from aflow.operators.keyed_function import KeyedProcess, KeyedProcessOperator
 from aflow.state.backend_choice import OnDisk
 from aflow.state.snapshot import Captured, OperatorSnapshot, replay
+from aflow.state.specs import ValueState
 from tests.gradual import gradual_captures
 from tests.operators.backends import backend, close_harnesses, using
 from tests.operators.driver import Driver
@@ -126,3 +130,47 @@ def assert_equal(name: str, stored: OperatorSnapshot, expected: OperatorSnapshot
     assert descriptions(stored) >= descriptions(expected)
     assert stored.operator == expected.operator
     assert stored.members == expected.members
+
+
+class Latest(KeyedProcess[str, list[int], int]):
+    """Stores the last value."""
+
+    last = ValueState("last", of=list[int])
+
+    def process(self, value: list[int], ctx: Context[str]) -> None:
+        ctx.state(self.last).set(value)
+
+
+def test_a_capture_of_which_a_piece_failed_never_completes() -> None:
+    driver = Driver(lambda: KeyedProcessOperator(Latest()))
+    for number in range(12):
+        driver.push([number], at=[0], keys=[f"key {number}"])
+    driver.push([object()], at=[0], keys=["key 10"])
+    driver.push([11], at=[0], keys=["key 11"])
+
+    captured = driver.operator.capture(changes=False)
+    assert captured is not None
+
+    with pytest.raises(CheckpointError, match="key 10"):
+        driver.operator.capture(changes=False)
+    with pytest.raises(CheckpointError, match="key 10"):
+        captured.encoded()
+
+
+def test_an_operator_whose_capture_fails_at_its_close_removes_its_database() -> None:
+    with using("disk", resident=4) as chosen:
+        assert isinstance(chosen, OnDisk)
+        assert chosen.folder is not None
+        driver = Driver(lambda: KeyedProcessOperator(Latest()))
+        for number in range(12):
+            driver.push([number], at=[0], keys=[f"key {number}"])
+        driver.push([object()], at=[0], keys=["key 10"])
+        driver.push([11], at=[0], keys=["key 11"])
+        captured = driver.operator.capture(changes=False)
+        assert captured is not None
+        assert len(list(chosen.folder.iterdir())) == 1
+
+        with pytest.raises(CheckpointError, match="key 10"):
+            driver.operator.close()
+
+        assert list(chosen.folder.iterdir()) == []

@@ -245,23 +245,30 @@ def test_a_capture_outlives_its_backend() -> None:
     assert set(restored.backend.keys("value")) == set(range(20))
 
 
-def test_a_value_that_cannot_be_stored_is_an_error_of_the_capture_or_of_its_pieces() -> None:
-    backend = _backend()
+def _put(backend: MemoryBackend, keys: range, value: Callable[[int], object]) -> None:
     cell = backend.cell(ValueState[Any]("value", of=int))
+    backend.touch(keys)
+    for key in keys:
+        backend.key = key
+        cell.set(value(key))
 
-    def put(keys: range, value: Callable[[int], object]) -> None:
-        backend.touch(keys)
-        for key in keys:
-            backend.key = key
-            cell.set(value(key))
 
-    put(range(10), lambda key: key)
-    put(range(1), lambda _: {"not": "an int"})
+def test_a_value_that_cannot_be_stored_is_an_error_of_each_use_of_the_capture() -> None:
+    backend = _backend()
+    _put(backend, range(10), lambda key: key)
+    _put(backend, range(1), lambda _: {"not": "an int"})
     captured = backend.capture(changes=False)
+
     with pytest.raises(CheckpointError, match=r"state 'value'.*key 0"):
         list(captured.gather())
+    with pytest.raises(CheckpointError, match=r"state 'value'.*key 0"):
+        list(captured.rows["value"])
 
-    put(range(10), lambda _: {"not": "an int"})
+
+def test_a_value_of_the_first_piece_that_cannot_be_stored_is_an_error_of_the_capture() -> None:
+    backend = _backend()
+    _put(backend, range(10), lambda _: {"not": "an int"})
+
     with pytest.raises(CheckpointError, match="state 'value'"):
         backend.capture(changes=False)
 

@@ -98,10 +98,12 @@ class AsOfJoinOperator(JoinOperator):
             )
 
     def close(self) -> None:
-        super().close()
-        self._pending.captures.complete()
-        if self._scratch is not None:
-            self._scratch.clear()
+        try:
+            super().close()
+            self._pending.captures.complete()
+        finally:
+            if self._scratch is not None:
+                self._scratch.clear()
 
     def process_left(self, batch: Batch[Any]) -> None:
         keys, times = self._columns(batch, "left")

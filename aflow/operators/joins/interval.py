@@ -134,9 +134,11 @@ class IntervalJoinOperator(JoinOperator):
             )
 
     def close(self) -> None:
-        super().close()
-        if self._on_disk is not None:
-            self._on_disk.close()
+        try:
+            super().close()
+        finally:
+            if self._on_disk is not None:
+                self._on_disk.close()
 
     def process_left(self, batch: Batch[Any]) -> None:
         self._process(batch, "left")

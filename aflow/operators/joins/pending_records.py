@@ -148,19 +148,22 @@ class PendingCapture(ObservedRows):
     def _collect_some(self) -> None:
         found: list[tuple[Hashable, list[Timestamp], list[Any]]] = []
         left = CHUNK
-        while self._times and left > 0:
-            at, start = self._times[-1], self._start
+        times, start = len(self._times), self._start
+        while times and left > 0:
+            at = self._times[times - 1]
             keys, values = self._records[at]
             count = self._counts.get(at, len(keys))
             stop = min(start + left, count)
             found += self._by_key(at, keys[start:stop], values[start:stop])
             left -= stop - start
             if stop < count:
-                self._start = stop
+                start = stop
             else:
-                self._times.pop()
-                self._start = 0
+                times, start = times - 1, 0
         self._rows.append(self._encode(found))
+        # Only now: a piece that cannot be encoded fails all uses of the capture.
+        del self._times[times:]
+        self._start = start
 
     def _by_key(
         self, at: Timestamp, keys: list[Hashable], values: list[Any]

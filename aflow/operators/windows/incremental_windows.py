@@ -90,9 +90,11 @@ class IncrementalWindows(Operator):
         self._ahead = no_group_ahead(context)
 
     def close(self) -> None:
-        self._gradual.complete()
-        if self._on_disk is not None:
-            self._on_disk.close()
+        try:
+            self._gradual.complete()
+        finally:
+            if self._on_disk is not None:
+                self._on_disk.close()
 
     def _ranged_rows(self, recent: Numbered, codec: RowCodec) -> RangedRows | None:
         """Return the rows of a step with ``OnDisk``; None for one in memory."""

@@ -132,9 +132,11 @@ class DiskBackend(MemoryBackend):
         return list(self._stored_keys(self._tables.known(name)))
 
     def close(self) -> None:
-        super().close()
-        self._residents.clear()
-        self._scratch.clear()
+        try:
+            super().close()
+        finally:
+            self._residents.clear()
+            self._scratch.clear()
 
     def _admit(self, key: Hashable) -> None:
         if self._gradual:

@@ -188,15 +188,19 @@ class TimerDatabase(Generic[N]):
         """Move the horizon, and return the timers before it. None, if the next ones were deleted."""
         assert self.horizon is not None
         self.flush()
-        found = self._scratch.store.first(self.horizon[1], self._end, _AT_ONCE)
-        if len(found) < _AT_ONCE:
-            self.horizon = None
-        else:
-            # Equal keys with different bytes have one slot, and have to move together.
-            last = self._slot_at(found[-1])
-            while found and found[-1].startswith(last):
-                found.pop()
-            self.horizon = _time_of(last), last
+        limit, found = _AT_ONCE, list[bytes]()
+        while not found and self.horizon is not None:
+            found = self._scratch.store.first(self.horizon[1], self._end, limit)
+            if len(found) < limit:
+                self.horizon = None
+            else:
+                # Equal keys with different bytes have one slot, and have to move together.
+                last = self._slot_at(found[-1])
+                while found and found[-1].startswith(last):
+                    found.pop()
+                if found:
+                    self.horizon = _time_of(last), last
+            limit *= 2
         if found:
             if not self._dead:
                 self._dead_first = found[0]

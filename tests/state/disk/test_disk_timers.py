@@ -15,6 +15,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from aflow.machines.timer_queue import Timer
 from aflow.model.key_groups import KeyGroupRange
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, TimeDomain
+from aflow.state.disk import timer_database
 from aflow.state.disk.rocksdb import RocksdbStore, rocksdb_installed
 from aflow.state.disk.scratch import Scratch
 from aflow.state.disk.sqlite import SqliteStore
@@ -22,6 +23,7 @@ from aflow.state.disk.store import Engine
 from aflow.state.disk.timers import DiskTimerQueue
 from aflow.state.key_kinds import KeyKinds
 from aflow.state.keyed_entries import KeyGroupCodec
+from tests.sorted_store import SortedStore
 
 #: Equal keys, and different ones with the same canonical encoding.
 KEYS = (1, True, 1.0, "1", b"1", ("1",), "a", "b", None, "")
@@ -41,6 +43,23 @@ def due(queue: DiskTimerQueue, now: int) -> Iterator[Timer[Any, None]]:
 
 def identities(timers: Any) -> list[Identity]:
     return [(time, key) for time, key, _ in timers]
+
+
+def test_timers_of_more_keys_with_equal_bytes_than_are_read_at_once_fire(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(timer_database, "_AT_ONCE", 3)
+    keys: list[Any] = ["a"]
+    for _ in range(10):
+        keys.append((keys[-1],))  # nesting does not change the bytes
+    queue = queue_in(tmp_path, SortedStore, near=2)
+    for key in keys:
+        queue.register(5, key)
+    queue.register(6, "b")
+
+    fired = identities(due(queue, 9))
+
+    assert sorted(map(repr, fired)) == sorted(map(repr, [*((5, key) for key in keys), (6, "b")]))
 
 
 class AsASet(RuleBasedStateMachine):
