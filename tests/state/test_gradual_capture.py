@@ -245,8 +245,11 @@ def test_a_capture_outlives_its_backend() -> None:
     assert set(restored.backend.keys("value")) == set(range(20))
 
 
+DECLARED = ValueState[Any]("value", of=int)
+
+
 def _put(backend: MemoryBackend, keys: range, value: Callable[[int], object]) -> None:
-    cell = backend.cell(ValueState[Any]("value", of=int))
+    cell = backend.cell(DECLARED)
     backend.touch(keys)
     for key in keys:
         backend.key = key
