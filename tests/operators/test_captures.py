@@ -257,6 +257,17 @@ def stories(keys: Sequence[Hashable]) -> st.SearchStrategy[list[Step]]:
     return st.lists(st.one_of(batches, batches, advances, captures, captures), max_size=30)
 
 
+def replayed(captures: Iterable[Captured]) -> OperatorSnapshot:
+    """Encode ``captures`` in order, and return the state of the last one."""
+    chain: list[OperatorSnapshot] = []
+    for captured in captures:
+        snapshot = captured.encoded()
+        if snapshot.complete:
+            chain.clear()
+        chain.append(snapshot)
+    return replay(chain)
+
+
 class Life:
     """Operators that replace each other, and their captures."""
 
@@ -289,13 +300,7 @@ class Life:
 
     def stored(self) -> OperatorSnapshot:
         """All that was captured, made bytes only now."""
-        chain: list[OperatorSnapshot] = []
-        for captured in self._captured:
-            snapshot = captured.encoded()
-            if snapshot.complete:
-                chain.clear()
-            chain.append(snapshot)
-        return replay(chain)
+        return replayed(self._captured)
 
     def _push(self, some: Sequence[tuple[Any, int, int]], *, right: bool) -> None:
         operator = self.driver.operator

@@ -13,7 +13,7 @@ from aflow.errors import CheckpointError
 from aflow.operators.context import Context
 from aflow.operators.keyed_function import KeyedProcess, KeyedProcessOperator
 from aflow.state.backend_choice import OnDisk
-from aflow.state.snapshot import Captured, OperatorSnapshot, replay
+from aflow.state.snapshot import Captured, OperatorSnapshot
 from aflow.state.specs import ValueState
 from tests.gradual import gradual_captures
 from tests.operators.backends import backend, close_harnesses, using
@@ -26,6 +26,7 @@ from tests.operators.test_captures import (
     Records,
     descriptions,
     entries,
+    replayed,
 )
 
 
@@ -82,13 +83,7 @@ class Captures:
 
     def stored(self) -> OperatorSnapshot:
         """Return the chain of all captures, of which the last is not collected to its end."""
-        chain: list[OperatorSnapshot] = []
-        for captured in self._captured:
-            snapshot = captured.encoded()
-            if snapshot.complete:
-                chain.clear()
-            chain.append(snapshot)
-        return replay(chain)
+        return replayed(self._captured)
 
 
 #: A row that expires between two pieces may be missing.
@@ -141,12 +136,18 @@ class Latest(KeyedProcess[str, list[int], int]):
         ctx.state(self.last).set(value)
 
 
-def test_a_capture_of_which_a_piece_failed_never_completes() -> None:
+def with_a_value_that_cannot_be_stored() -> Driver:
+    """Return a step whose state of ``key 10`` cannot be encoded; it is not in the first piece of a capture."""
     driver = Driver(lambda: KeyedProcessOperator(Latest()))
     for number in range(12):
         driver.push([number], at=[0], keys=[f"key {number}"])
     driver.push([object()], at=[0], keys=["key 10"])
     driver.push([11], at=[0], keys=["key 11"])
+    return driver
+
+
+def test_a_capture_of_which_a_piece_failed_never_completes() -> None:
+    driver = with_a_value_that_cannot_be_stored()
 
     captured = driver.operator.capture(changes=False)
     assert captured is not None
@@ -161,11 +162,7 @@ def test_an_operator_whose_capture_fails_at_its_close_removes_its_database() -> 
     with using("disk", resident=4) as chosen:
         assert isinstance(chosen, OnDisk)
         assert chosen.folder is not None
-        driver = Driver(lambda: KeyedProcessOperator(Latest()))
-        for number in range(12):
-            driver.push([number], at=[0], keys=[f"key {number}"])
-        driver.push([object()], at=[0], keys=["key 10"])
-        driver.push([11], at=[0], keys=["key 11"])
+        driver = with_a_value_that_cannot_be_stored()
         captured = driver.operator.capture(changes=False)
         assert captured is not None
         assert len(list(chosen.folder.iterdir())) == 1

@@ -54,5 +54,5 @@ def decode_all(codec: Codec[T], stored: Iterable[bytes]) -> list[T]:
         try:
             return list(map(cast("Callable[[bytes], T]", unguarded), stored))
         except Exception:
-            pass
+            pass  # `decode` describes it
     return list(map(codec.decode, stored))
