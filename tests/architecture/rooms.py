@@ -61,7 +61,7 @@ THIRD_PARTY: Final = {
     "anyio": frozenset({"runtime", "api", "testing", "cli"}),
     "click": frozenset({"cli"}),
     "datasketches": frozenset({"state"}),
-    "msgspec": frozenset({"model", "machines", "state", "operators", "backfill", "cli"}),
+    "msgspec": frozenset({"model", "machines", "state", "operators", "runtime", "backfill", "cli"}),
     "orjson": frozenset({"model", "cli"}),
     "rocksdict": frozenset({"state"}),
     "rich": frozenset({"cli"}),

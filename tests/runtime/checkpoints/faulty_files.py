@@ -33,6 +33,7 @@ class FaultyFiles:
     killed: bool = False
     calls: list[str] = field(default_factory=list[str])
     locks: list[HeldLock] = field(default_factory=list[HeldLock])
+    opened: list[WritableFile] = field(default_factory=list[WritableFile])
     #: Called at that operation, which then succeeds.
     instead: Callable[[], None] | None = None
 
@@ -62,6 +63,8 @@ class FaultyFiles:
         """Do what the system does for a process that has ended."""
         while self.locks:
             self.locks.pop().release()
+        while self.opened:
+            self.opened.pop().close()
 
     async def load(self, path: Path) -> bytes:
         self.count(f"load {path.name}")
@@ -69,6 +72,9 @@ class FaultyFiles:
 
     def read(self, path: Path, size: int) -> bytes:
         return self.do(f"read {path.name}", DISK.read, path, size)
+
+    def read_part(self, path: Path, offset: int, size: int) -> bytes:
+        return self.do(f"read {path.name}", DISK.read_part, path, offset, size)
 
     def names(self, folder: Path) -> list[str]:
         return self.do(f"names {folder.name}", DISK.names, folder)
@@ -83,10 +89,15 @@ class FaultyFiles:
         self.do(f"make_folder {path.name}", DISK.make_folder, path)
 
     def create(self, path: Path) -> WritableFile:
-        return _FaultyFile(self, path, self.do(f"create {path.name}", DISK.create, path))
+        file = self.do(f"create {path.name}", DISK.create, path)
+        self.opened.append(file)
+        return _FaultyFile(self, path, file)
 
     def rename(self, source: Path, target: Path) -> None:
         self.do(f"rename {target.name}", DISK.rename, source, target)
+
+    def truncate(self, path: Path, size: int) -> None:
+        self.do(f"truncate {path.name}", DISK.truncate, path, size)
 
     def remove(self, path: Path) -> None:
         self.do(f"remove {path.name}", DISK.remove, path)

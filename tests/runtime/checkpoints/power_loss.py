@@ -37,7 +37,13 @@ class PowerFiles:
             if content is not None:
                 kept = content.safe
                 if content.now != content.safe:
-                    kept = content.now[: random.randint(0, len(content.now))]
+                    # An appended part may be cut off, or be zeros that the file system has reserved.
+                    appended = content.now.startswith(content.safe)
+                    safe = len(content.safe) if appended else 0
+                    end = random.randint(safe, len(content.now))
+                    kept = content.now[:end]
+                    if appended and random.random() < 0.3:
+                        kept += bytes(random.randint(0, len(content.now) - end))
                 found[path] = _Content(kept, kept)
         return PowerFiles(now=dict(found), safe=dict(found))
 
@@ -60,6 +66,9 @@ class PowerFiles:
         if len(content) != size:
             raise WrongSize(len(content))
         return content
+
+    def read_part(self, path: Path, offset: int, size: int) -> bytes:
+        return self._content(path).now[offset : offset + size]
 
     def names(self, folder: Path) -> list[str]:
         self._count()
@@ -84,6 +93,11 @@ class PowerFiles:
         content = self._content(source)
         del self.now[source]
         self.now[target] = content
+
+    def truncate(self, path: Path, size: int) -> None:
+        content = self._content(path)
+        content.now = content.now[:size]
+        content.safe = content.now
 
     def remove(self, path: Path) -> None:
         self._content(path)

@@ -67,6 +67,10 @@ class Files(Protocol):
         it."""
         ...
 
+    def read_part(self, path: Path, offset: int, size: int) -> bytes:
+        """Return up to ``size`` bytes from byte ``offset`` on; fewer at the end of the file."""
+        ...
+
     def names(self, folder: Path) -> list[str]:
         """Return the names in ``folder``, in any order."""
         ...
@@ -87,6 +91,10 @@ class Files(Protocol):
 
     def rename(self, source: Path, target: Path) -> None:
         """Rename in one step, replacing a file at ``target``."""
+        ...
+
+    def truncate(self, path: Path, size: int) -> None:
+        """Cut a file to its first ``size`` bytes, durably."""
         ...
 
     def remove(self, path: Path) -> None: ...
@@ -123,6 +131,11 @@ class DiskFiles:
                 raise WrongSize(found)
             return file.read(size)
 
+    def read_part(self, path: Path, offset: int, size: int) -> bytes:
+        with open(path, "rb", opener=regular_file) as file:
+            file.seek(offset)
+            return file.read(size)
+
     def names(self, folder: Path) -> list[str]:
         return os.listdir(folder)
 
@@ -143,6 +156,11 @@ class DiskFiles:
 
     def rename(self, source: Path, target: Path) -> None:
         source.rename(target)
+
+    def truncate(self, path: Path, size: int) -> None:
+        with open(path, "r+b", opener=regular_file) as file:
+            file.truncate(size)
+            os.fsync(file.fileno())
 
     def remove(self, path: Path) -> None:
         path.unlink()
