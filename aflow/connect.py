@@ -119,8 +119,29 @@ class Reader(ABC, Generic[T_co]):
         """
         return None
 
+    async def on_checkpoint_completed(self, position: Position) -> None:
+        """Acknowledge what is before ``position``, which a completed checkpoint has stored: it is not read again.
+
+        For systems that keep records until they are acknowledged. Called in a coroutine of its own, in the order of the
+        checkpoints, also after the last record was read. Checkpoints may be left out, since a later one covers them.
+        Not called for savepoints. Raises ``SourceError``, which fails the job. A no-op by default.
+        """
+        return None
+
+    async def on_checkpoints_removed(self, position: Position) -> None:
+        """Release what is before ``position``: no checkpoint is kept that continues before it.
+
+        Later than ``on_checkpoint_completed``, since older checkpoints are kept in case the newest is damaged. Called
+        in the same way. Savepoints are not considered. A no-op by default.
+        """
+        return None
+
     async def close(self) -> None:
-        """Release the resources of the reader. A no-op by default."""
+        """Release the resources of the reader. A no-op by default.
+
+        A reader with one of the two preceding methods is closed when the job ends, after the last checkpoint; others
+        are closed at the end of their split.
+        """
         return None
 
 
@@ -148,6 +169,9 @@ class Source(ABC, Generic[T_co]):
     #: True if chunks have watermarks.
     emits_watermarks: bool = False
 
+    #: True if a job without checkpoints cannot read this source, since its records are released by checkpoints only.
+    needs_checkpoints: bool = False
+
     @abstractmethod
     async def splits(self) -> Sequence[Split]:
         """Return all splits known now, in the order in which they should be read."""
@@ -155,6 +179,13 @@ class Source(ABC, Generic[T_co]):
     @abstractmethod
     async def reader(self, split: Split, position: Position | None) -> Reader[T_co]:
         """Open ``split`` at ``position``, which is that of a chunk, or at its start for None."""
+
+    async def on_job_end(self) -> None:
+        """Release what the source holds between readers.
+
+        Called once when a job that has called ``splits`` has ended, not when it restarts. A no-op by default.
+        """
+        return None
 
 
 class Delivery(Enum):

@@ -23,6 +23,7 @@ from aflow.runtime.calls.resources import OpenResources
 from aflow.runtime.cancellation import JobTaskGroup
 from aflow.runtime.checkpoints.coordinator import CheckpointCoordinator
 from aflow.runtime.checkpoints.inflight import InFlightCodec
+from aflow.runtime.checkpoints.reader_notices import ReaderNotices
 from aflow.runtime.checkpoints.restoration import Restoration
 from aflow.runtime.checkpoints.settings import Checkpointing, Unaligned
 from aflow.runtime.checkpoints.statistics import CheckpointInfo
@@ -99,7 +100,7 @@ class JobAttempt:
         resources: OpenResources,
     ) -> None:
         """Build the tasks, at the restored checkpoint. Afterwards nothing refers to the content of that."""
-        checkpointed = await self._coordinate(stack)
+        checkpointed = await self._coordinate(stack, closers)
         writers = await open_writers(self._plan, closers, checkpoints=checkpointed is not None)
         builder = JobBuilder(
             self._plan,
@@ -121,7 +122,9 @@ class JobAttempt:
         seconds = self._options.loop_budget.total_seconds()
         return LoopBudget(asyncio.get_running_loop(), self._options.clock, seconds, threads)
 
-    async def _coordinate(self, stack: AsyncExitStack) -> Checkpointed | None:
+    async def _coordinate(
+        self, stack: AsyncExitStack, closers: list[Callable[[], Awaitable[None]]]
+    ) -> Checkpointed | None:
         """Create the coordinator, and let the sinks recover from the restored checkpoint."""
         using = self._checkpoints
         if using is None:
@@ -137,6 +140,7 @@ class JobAttempt:
                 own=using.own,
                 allow_dropped_state=using.allow_dropped_state,
             )
+        restored = using.restored.manifest.id if using.restored is not None and using.own else None
         self.coordinator = CheckpointCoordinator(
             self._plan,
             using.settings,
@@ -144,10 +148,9 @@ class JobAttempt:
             self._options.clock,
             first_id=await self._first_id(using),
             completed=await using.storage.kept(),
-            restored=using.restored.manifest.id
-            if using.restored is not None and using.own
-            else None,
+            restored=restored,
             draw=using.draw,
+            notices=ReaderNotices(restored, closers),
             on_ended=using.on_ended,
         )
         stack.callback(self.coordinator.close, "the job is not running any more")

@@ -18,6 +18,7 @@ from aflow.errors import FlowDefinitionError, SourceError, described, message_of
 from aflow.machines.batch_size import BatchSize
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Instant, Timestamp, to_timestamp
 from aflow.runtime.cancellation import JobTaskGroup, end_if_asked, user_code
+from aflow.runtime.checkpoints.reader_notices import ReaderNotices
 from aflow.runtime.failures import closing_async
 from aflow.runtime.loop_budget import LoopBudget
 from aflow.runtime.splits import Assigned, SplitPosition, SplitQueue
@@ -84,8 +85,12 @@ class Fetcher:
         size: BatchSize,
         loop_budget: LoopBudget,
         on_fetched: Callable[[], None],
+        notices: ReaderNotices | None = None,
     ) -> None:
-        """``on_fetched`` is called when there is something to take, and when nothing will be added any more."""
+        """``on_fetched`` is called when there is something to take, and when nothing will be added any more.
+
+        ``notices`` are those of checkpoints; None without them.
+        """
         self.name = name
         self.source = source
         self._splits = splits
@@ -94,6 +99,7 @@ class Fetcher:
         self.size = size
         self._loop_budget = loop_budget
         self._on_fetched = on_fetched
+        self._notices = notices
         #: Chunks that were read and not taken yet, and the events of splits between them.
         self._fetched: deque[Fetched] = deque()
         #: Records in ``_fetched``, including rejected ones.
@@ -234,7 +240,10 @@ class Fetcher:
         # before any other task can run.
         self._begun = True
         reader = await self.source.reader(split, place.position)
-        async with closing_async([reader.close]):
+        notified = self._notices is not None and self._notices.opened(
+            (self.name, split.id), reader, place.position
+        )
+        async with closing_async([] if notified else [reader.close]):
             try:
                 if self._stopping:
                     return False

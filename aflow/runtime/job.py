@@ -39,6 +39,7 @@ from aflow.runtime.failures import first_cause
 from aflow.runtime.mailbox_loop import SuspendReason
 from aflow.runtime.metrics import JobMetrics, StepMetrics, TaskMetrics, step_metrics
 from aflow.runtime.options import Options
+from aflow.runtime.plan_sources import check_without_checkpoints, sources_of
 from aflow.runtime.recovery import (
     JobEvent,
     JobRestarted,
@@ -78,6 +79,8 @@ class Job:
         self._plan = plan
         self._options = options
         self._recovery = recovery or RecoveryOptions()
+        if self._recovery.checkpointing is None:
+            check_without_checkpoints(plan)
         self._start_from = start_from(self._recovery.restore)
         self._reports = Reports(plan.flow, self._emit_event)
         self._attempt = JobAttempt(plan, options, self._reports)
@@ -289,6 +292,8 @@ class Job:
                 if not isinstance(self._recovery.restarts, NoRestart):
                     for sink in self._result_sinks():
                         sink.outlive_failures()
+                for source in sources_of(self._plan):
+                    stack.push_async_callback(source.on_job_end)
                 await self._open_storage(stack)
                 await self._run_attempts(started)
         except asyncio.CancelledError:

@@ -198,6 +198,7 @@ class JobBuilder:
             size=size,
             loop_budget=self._loop_budget,
             on_fetched=environment.loop.resume,
+            notices=None if self._checkpointed is None else self._checkpointed.coordinator.notices,
         )
 
     def _source_input(

@@ -8,7 +8,7 @@ they are not read again.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -46,6 +46,8 @@ class SourceInput:
         self._partly_read: dict[str, int] = {}
         #: Splits that were read to their end.
         self._ended: set[str] = set()
+        #: The position after the last chunk of each split that has ended in this attempt.
+        self._last_positions: dict[str, Position | None] = {}
         #: Restored splits that were partly read; the operators know them already.
         self._announced: set[str] = set()
         #: The split of the last chunk.
@@ -110,6 +112,11 @@ class SourceInput:
             for split, position in self.positions.items()
         }
         return Progress(places, frozenset(self._ended))
+
+    @property
+    def read_positions(self) -> Mapping[str, Position | None]:
+        """The positions of ``progress``, with those of the splits that have ended."""
+        return {**self._last_positions, **self.positions}
 
     def stop(self, *, drain: bool) -> None:
         """Stop reading. Records that were read are processed; with ``drain`` event time then ends."""
@@ -201,7 +208,7 @@ class SourceInput:
 
     def _remove(self, split: str) -> None:
         self._open -= 1
-        self.positions.pop(split, None)
+        self._last_positions[split] = self.positions.pop(split, None)
         self._partly_read.pop(split, None)
         self._ended.add(split)
         self._become_idle()

@@ -24,6 +24,7 @@ from aflow.machines.mail_order import Lane
 from aflow.model.distribution import VERSION
 from aflow.model.elements import Barrier, CheckpointKind
 from aflow.model.time import Timestamp, to_millis
+from aflow.runtime.checkpoints.reader_notices import ReaderNotices
 from aflow.runtime.checkpoints.settings import Checkpointing, Unaligned
 from aflow.runtime.checkpoints.statistics import CheckpointInfo, Outcome, SubtaskCheckpoint
 from aflow.runtime.checkpoints.storage import CheckpointStorage
@@ -67,16 +68,17 @@ class CheckpointCoordinator:
         completed: Sequence[int],
         restored: int | None,
         draw: float,
+        notices: ReaderNotices,
         on_ended: Callable[[CheckpointInfo], None],
     ) -> None:
         """``restored`` is the checkpoint in ``storage`` that the attempt continues from; None if there is none.
 
         ``draw``, from 0 to 1, is the part of the interval that passes before the first periodic checkpoint.
-
         ``on_ended`` is called with the outcome of each checkpoint.
         """
         self.storage = storage
         self.threads = WorkerActivity()
+        self.notices = notices
         self._plan = plan
         self._settings = settings
         self._clock = clock
@@ -129,6 +131,7 @@ class CheckpointCoordinator:
             for link in chain.links
         )
         self._generations = Generations(self._settings.independent_every, restored)
+        self.notices.start(group)
         self._worker = group.create_task(self._run_work(), name="checkpoint storage")
         self._feed(events.Started())
         for early in self._early:
@@ -139,6 +142,7 @@ class CheckpointCoordinator:
         self._closing = True
         self._feed(events.Stopped("the job has ended"))
         await self._work.join()
+        await self.notices.finish()
         self._worker.cancel()
 
     def close(self, reason: str) -> None:
@@ -352,6 +356,7 @@ class CheckpointCoordinator:
             # A savepoint commits nothing: after a failure the job continues from the preceding checkpoint.
             for task in self._tasks.values():
                 self._mail(task, partial(task.checkpoint_completed, checkpoint))
+            self.notices.completed(checkpoint, self._machine.completed[0])
         self._work.put_nowait(self._compact_and_sweep(checkpoint))
 
     def _aborted(self, checkpoint: int, reason: str) -> None:

@@ -25,6 +25,7 @@ from typing import Any, Final, Protocol
 
 import anyio.to_thread
 
+from aflow.connect import Position
 from aflow.errors import CheckpointError, message_of
 from aflow.machines.barriers.events import AbortReason
 from aflow.machines.mail_order import Lane
@@ -36,6 +37,7 @@ from aflow.operators.sink import Pending, SinkOperator
 from aflow.runtime.checkpoints.chains import SubtaskChains
 from aflow.runtime.checkpoints.checkpointed_input import InFlight
 from aflow.runtime.checkpoints.inflight import ElementOrigin, InFlightCodec, records_of
+from aflow.runtime.checkpoints.reader_notices import ReaderNotices
 from aflow.runtime.checkpoints.sections import committables, source_progress
 from aflow.runtime.checkpoints.statistics import SubtaskCheckpoint
 from aflow.runtime.checkpoints.storable_check import Progressing
@@ -63,6 +65,15 @@ _PIECES: Final = 8
 _MS: Final = 1000.0
 
 
+class PositionedSource(Progressing, Protocol):
+    """The progress of a source, and its positions for notices."""
+
+    @property
+    def read_positions(self) -> Mapping[str, Position | None]:
+        """By split, also of those that have ended: the position after the last record that operators processed."""
+        ...
+
+
 class Coordinating(Protocol):
     """The coordinator, as subtasks use it."""
 
@@ -71,6 +82,9 @@ class Coordinating(Protocol):
 
     @property
     def threads(self) -> WorkerActivity: ...
+
+    @property
+    def notices(self) -> ReaderNotices: ...
 
     def spawn(self, work: Coroutine[Any, Any, None], name: str) -> None:
         """Run ``work`` in the job's task group."""
@@ -150,7 +164,7 @@ class SubtaskCheckpointer:
         operators: Sequence[Operator],
         edges: Sequence[OutEdge],
         pieces: ChainPieces,
-        source: Progressing | None = None,
+        source: PositionedSource | None = None,
         origins: Sequence[ElementOrigin] = (),
     ) -> None:
         """``source`` is the input if it is a source; ``origins`` are those of its channels otherwise."""
@@ -256,6 +270,9 @@ class SubtaskCheckpointer:
         """Capture the state: the pause of the records. Raises ``CheckpointError``."""
         captured = capture.captured
         if self._source is not None:
+            self._coordinator.notices.captured(
+                capture.barrier.id, self.task.step, self._source.read_positions
+            )
             progress = source_progress(self.task.step, self._source.progress(), self.task.subtask)
             captured[self.task.step] = Ready(progress)
         for operator in self._operators:

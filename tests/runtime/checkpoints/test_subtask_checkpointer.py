@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
+from aflow.connect import Position
 from aflow.machines.barriers.events import AbortReason
 from aflow.model.elements import Barrier, CheckpointKind
 from aflow.model.key_groups import KeyGroupRange
 from aflow.runtime.checkpoints.chains import SubtaskChains
 from aflow.runtime.checkpoints.directory.storage import DirectoryStorage
 from aflow.runtime.checkpoints.inflight import InFlightCodec
+from aflow.runtime.checkpoints.reader_notices import ReaderNotices
 from aflow.runtime.checkpoints.statistics import SubtaskCheckpoint
 from aflow.runtime.checkpoints.subtask_checkpointer import SubtaskCheckpointer
 from aflow.runtime.loop_budget import LoopBudget, WorkerActivity
@@ -34,6 +36,7 @@ class Coordinator:
     def __init__(self, storage: DirectoryStorage) -> None:
         self.storage = storage
         self.threads = WorkerActivity()
+        self.notices = ReaderNotices(None, [])
         self.told: list[tuple[str, int]] = []
         self._work: set[asyncio.Task[None]] = set()
 
@@ -73,6 +76,10 @@ class Half:
 
     def progress(self) -> Progress:
         return Progress({"split": SplitPosition(5, 0)})
+
+    @property
+    def read_positions(self) -> Mapping[str, Position | None]:
+        return {"split": 5}
 
 
 @pytest.mark.parametrize("reason", AbortReason)
