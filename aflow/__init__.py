@@ -59,9 +59,11 @@ from aflow.operators.keyed_function import CoProcess, KeyedProcess
 from aflow.operators.process import ProcessFunction
 from aflow.operators.windows.function import WindowContext, WindowFunction
 from aflow.runtime.builtin_connectors import (
+    Ack,
     AsyncIterableSource,
     CallbackSink,
     CollectSink,
+    DurablePushSource,
     IterableSource,
     PushSource,
     Results,
@@ -86,6 +88,7 @@ from aflow.state.specs import (
 __version__ = VERSION
 
 __all__ = [
+    "Ack",
     "AflowError",
     "Aggregate",
     "AggregatingState",
@@ -105,6 +108,7 @@ __all__ = [
     "Context",
     "ControlContext",
     "Count",
+    "DurablePushSource",
     "FiredTimer",
     "Flow",
     "FlowDefinitionError",

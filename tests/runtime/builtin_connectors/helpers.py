@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Coroutine
+from collections.abc import AsyncGenerator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from typing import TypeVar
 
@@ -59,3 +59,10 @@ async def running(work: Coroutine[object, object, T]) -> AsyncGenerator[asyncio.
         task = group.create_task(work)
         await settle()
         yield task
+
+
+async def eventually(holds: Callable[[], bool], *, seconds: float = 20) -> None:
+    """Wait until ``holds``, in real time. Raises ``TimeoutError`` after so many seconds."""
+    async with asyncio.timeout(seconds):
+        while not holds():  # noqa: ASYNC110 - the condition is in the folders and results of a job
+            await asyncio.sleep(0.001)

@@ -1,0 +1,444 @@
+"""A push source whose records survive a crash: they are in a log on disk before the sender is told."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import socket
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from functools import partial
+from os import PathLike, fspath
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Generic, TypeVar, cast, overload
+
+from anyio import to_thread
+
+from aflow.connect import Chunk, Position, Reader, Source, Split
+from aflow.errors import FlowDefinitionError, JobStopped, SourceError, shown
+from aflow.model.codecs import PLAIN, Codec, CodecError, codec_for, decode_all
+from aflow.model.time import Instant, Timestamp, positive_millis, to_millis, to_timestamp
+from aflow.runtime.builtin_connectors.durable_push.acknowledgements import Ack
+from aflow.runtime.builtin_connectors.durable_push.open_log import Encoded, IdPlace, OpenLog
+from aflow.runtime.builtin_connectors.durable_push.tail import Logged
+from aflow.runtime.builtin_connectors.record_count import count_in
+from aflow.runtime.checkpoints.directory.files import DISK, Files
+from aflow.runtime.clock import SystemClock, clock_on
+from aflow.runtime.record_log.log import LogReader, RecordLog, SeenId
+from aflow.runtime.record_log.segments import MAX_RECORD
+from aflow.state.layouts import One, check_description, description
+
+T = TypeVar("T")
+
+_NAME: Final = "DurablePushSource"
+_SPLITS: Final = (Split("log"),)
+
+#: The longest id, in characters.
+_MAX_ID: Final = 256
+
+#: Segments of a full log: the last one can never be removed.
+_SEGMENTS: Final = 16
+_LARGEST_SEGMENT: Final = 16 << 20
+
+
+class DurablePushSource(Source[T], Generic[T]):
+    """``await source.send(x)`` returns when the record is on disk, and a job processes it, after a crash too.
+
+    The records are in a log in the folder ``path``, which one process uses at a time. ``of`` is their type, as for
+    state; None: values of plain Python types. A job that reads the source needs checkpoints: they store its position
+    in the log, and records that all kept checkpoints cover are removed from the disk.
+
+    Records are accepted before a job runs, while it restarts, and after it has failed. Those of an earlier process that
+    no checkpoint covers are processed first. The source belongs to the event loop on which it is first used. The log is
+    closed at the end of the job that reads it; ``async with source`` keeps it open for longer.
+
+    ``ack`` is the promise of ``send``. The log grows to ``max_bytes`` at most; then senders wait for ``full_timeout``
+    and get ``SourceFull``. Ids are remembered for ``id_window``. Raises ``FlowDefinitionError`` for invalid arguments.
+    """
+
+    bounded = False
+    replayable = True
+    max_parallelism = 1
+    needs_checkpoints = True
+
+    @overload
+    def __init__(
+        self: DurablePushSource[Any],
+        path: str | PathLike[str],
+        *,
+        of: None = None,
+        ack: Ack = Ack.LOGGED,
+        max_bytes: int = 1 << 30,
+        full_timeout: timedelta = timedelta(seconds=1),
+        id_window: timedelta = timedelta(minutes=10),
+    ) -> None: ...
+
+    @overload
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        *,
+        of: type[T],
+        ack: Ack = Ack.LOGGED,
+        max_bytes: int = 1 << 30,
+        full_timeout: timedelta = timedelta(seconds=1),
+        id_window: timedelta = timedelta(minutes=10),
+    ) -> None: ...
+
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        *,
+        of: type[T] | None = None,
+        ack: Ack = Ack.LOGGED,
+        max_bytes: int = 1 << 30,
+        full_timeout: timedelta = timedelta(seconds=1),
+        id_window: timedelta = timedelta(minutes=10),
+    ) -> None:
+        if not fspath(path):
+            raise FlowDefinitionError(f"{_NAME} needs a folder, not ''")
+        if type(max_bytes) is not int or max_bytes < 1:
+            raise FlowDefinitionError(
+                f"max_bytes of {_NAME} must be a number of bytes above zero, not {shown(max_bytes)}"
+            )
+        if to_millis(full_timeout, what="full_timeout") < 0:
+            raise FlowDefinitionError(f"full_timeout must not be negative, but is {full_timeout}")
+        self._folder = Path(path)
+        self._codec: Codec[T] = cast("Codec[T]", PLAIN) if of is None else codec_for(of)
+        self._layout = One("log", self._codec)
+        self._ack = _checked(ack)
+        self._max_bytes = max_bytes
+        self._full_timeout = full_timeout.total_seconds()
+        self._id_window = positive_millis(id_window, what="id_window")
+        self._files: Files = DISK
+        #: The log, while it is open.
+        self._opened: OpenLog[T] | None = None
+        #: Held while the log is being opened or closed.
+        self._changing = asyncio.Lock()
+        #: True inside of ``async with``.
+        self._kept_open = False
+        #: True if records carry timestamps; None before the first one.
+        self._dated: bool | None = None
+        #: True from the end of one job until the next one reads.
+        self._stopped = False
+        self._ended = False
+        self.being_read = False
+
+    # ------------------------------------------------------------------------------------------------ sending
+
+    async def send(
+        self,
+        value: T,
+        timestamp: Instant | None = None,
+        *,
+        id: str | None = None,
+        ack: Ack | None = None,
+    ) -> bool:
+        """Send one record; return when it meets the promise ``ack`` (default: that of the source).
+
+        Return False if a record with the same ``id`` was accepted within ``id_window``: then nothing is added, and the
+        promise is that of the earlier record. True otherwise.
+
+        Raises ``SourceFull`` if the log is full, ``SourceError`` if the record cannot be written, ``JobStopped`` after
+        ``end`` or if the job ends before a promise that only a job can keep (the record is in the log then), and
+        ``FlowDefinitionError`` for a value that is not ``of`` the declared type. After a cancellation or a
+        ``SourceError`` that says so, it is unknown whether the log has the record: send it again with its id.
+        """
+        encoded = self._encoded(value, timestamp, id)
+        promise = self._ack if ack is None else _checked(ack)
+        while True:
+            opened = await self._open()
+            if (place := opened.repeated(id)) is not None:
+                await self._meet(opened, promise, place, 1, shared=True)
+                return False
+            if opened.has_room(encoded.size):
+                break
+            await opened.room(encoded.size, self._full_timeout)
+        position = opened.send((encoded,))
+        await self._meet(opened, promise, position, 1, shared=id is not None)
+        return True
+
+    async def send_many(self, values: Iterable[T], *, ack: Ack | None = None) -> None:
+        """Send records in order, all of them or none, with one sync; wait and raise like ``send``."""
+        encoded = [self._encoded(value, None, None) for value in values]
+        promise = self._ack if ack is None else _checked(ack)
+        size = sum(one.size for one in encoded)
+        if size > MAX_RECORD:
+            raise FlowDefinitionError(
+                f"records of {size:,} bytes cannot be sent at once; send fewer than {MAX_RECORD:,} bytes at a time"
+            )
+        if not encoded:
+            return
+        while not (opened := await self._open()).has_room(size):
+            await opened.room(size, self._full_timeout)
+        await self._meet(opened, promise, opened.send(encoded), len(encoded), shared=False)
+
+    def send_nowait(
+        self, value: T, timestamp: Instant | None = None, *, id: str | None = None
+    ) -> bool:
+        """Send one record with the promise ``Ack.MEMORY``, and return at once, as ``send`` does.
+
+        Raises ``SourceFull`` if it would have to wait, ``JobStopped`` if the log is not open (``async with source``, or
+        a running job, opens it), and the other errors of ``send``.
+        """
+        encoded = self._encoded(value, timestamp, id)
+        opened = self._opened
+        if opened is None or self._changing.locked():
+            raise JobStopped(
+                f"{_NAME} is not open; use `async with source:`, start its job, or await send()"
+            )
+        if opened.repeated(id) is not None:
+            return False
+        if not opened.has_room(encoded.size):
+            raise opened.full()
+        _ = opened.send((encoded,))
+        return True
+
+    async def end(self) -> None:
+        """End the input for good: the job that reads it ends when it has processed everything that was sent.
+
+        The end is stored in the log, so later processes cannot send either.
+        """
+        opened = await self._open()
+        self._ended = self.bounded = True
+        await opened.end_input()
+
+    def _encoded(self, value: T, timestamp: Instant | None, name: str | None) -> Encoded[T]:
+        if self._ended:
+            raise JobStopped(f"the input of this {_NAME} was ended and takes no more records")
+        if name is not None and (type(name) is not str or not 0 < len(name) <= _MAX_ID):
+            raise FlowDefinitionError(
+                f"the id of a record must be text of 1 to {_MAX_ID} characters, not {shown(name)}"
+            )
+        at = None if timestamp is None else to_timestamp(timestamp, what="timestamp")
+        self._check_dated(at is not None)
+        try:
+            data = self._codec.encode(value)
+            # The job gets what a replay would give it. This also finds wrong types inside of the value.
+            value = self._codec.decode(data)
+        except CodecError as exc:
+            raise FlowDefinitionError(f"{_NAME} cannot log the record: {exc}") from exc
+        if len(data) > MAX_RECORD:
+            raise FlowDefinitionError(
+                f"{_NAME} cannot log a record of {len(data):,} bytes; the limit is {MAX_RECORD:,}"
+            )
+        return Encoded((data, at, name), value)
+
+    def _check_dated(self, dated: bool) -> None:
+        if self._dated is None:
+            self._dated = dated
+        elif self._dated is not dated:
+            raise FlowDefinitionError(
+                f"{_NAME} was sent a record {'with' if dated else 'without'} a timestamp after records "
+                f"{'without' if dated else 'with'} one; give every record a timestamp, or none"
+            )
+
+    async def _meet(
+        self, opened: OpenLog[T], promise: Ack, place: IdPlace, count: int, *, shared: bool
+    ) -> None:
+        """Wait until ``count`` records at ``place`` meet the promise."""
+        if promise is Ack.MEMORY:
+            return
+        if isinstance(place, int):
+            first = place
+        else:
+            # Others may wait for the same record, and must not be cancelled with this sender.
+            first = await (asyncio.shield(place) if shared else place)
+        if promise is Ack.LOGGED:
+            return
+        if first + count > opened.checkpointed.reached and self._stopped:
+            raise _job_ended()
+        await opened.checkpointed.until(first + count)
+
+    # ------------------------------------------------------------------------------------------- opening, closing
+
+    async def __aenter__(self) -> DurablePushSource[T]:
+        """Open the log, and keep it open until the end of the block, whether a job runs or not."""
+        self._kept_open = True
+        await self._open()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._kept_open = False
+        await self.aclose()
+
+    async def aclose(self) -> None:
+        """Write what was accepted, and let other processes use the log. A later ``send`` opens it again."""
+        async with self._changing:
+            opened, self._opened = self._opened, None
+            if opened is not None:
+                opened.checkpointed.fail(_job_ended())
+                await opened.close()
+
+    async def _open(self) -> OpenLog[T]:
+        opened = self._opened
+        if opened is not None and not self._changing.locked():
+            if opened.loop is not asyncio.get_running_loop():
+                raise SourceError(
+                    f"this {_NAME} is open on another event loop; call its methods there, or close it there first"
+                )
+            return opened
+        async with self._changing:
+            if self._opened is None:
+                self._opened = await self._open_log()
+            return self._opened
+
+    async def _open_log(self) -> OpenLog[T]:
+        loop = asyncio.get_running_loop()
+        clock = clock_on(loop, SystemClock())
+        log = RecordLog(
+            self._folder,
+            self._files,
+            description=description(self._layout),
+            owner=f"process {os.getpid()} on {socket.gethostname()}".encode(),
+            segment_bytes=max(1, min(_LARGEST_SEGMENT, self._max_bytes // _SEGMENTS)),
+        )
+        seen = await to_thread.run_sync(partial(self._prepare, log, clock.now()))
+        if log.ended:
+            self._ended = self.bounded = True
+        opened = OpenLog[T](
+            log, clock, max_bytes=self._max_bytes, id_window=self._id_window, seen=seen
+        )
+        if log.ended:
+            opened.tail.end()
+        return opened
+
+    def _prepare(self, log: RecordLog, now: Timestamp) -> list[SeenId]:
+        """Open the log in a thread."""
+        log.open()
+        try:
+            for stored in log.descriptions:
+                check_description(self._layout, stored, what=f"the log in {self._folder}")
+            return log.ids(now - self._id_window)
+        except BaseException:
+            log.abandon()
+            raise
+
+    # -------------------------------------------------------------------------------------------------- reading
+
+    async def splits(self) -> Sequence[Split]:
+        self._stopped = False
+        await self._open()
+        return _SPLITS
+
+    async def reader(self, split: Split, position: Position | None) -> Reader[T]:
+        """Open a reader; without a position, at the oldest record in the log."""
+        opened = await self._open()
+        start = opened.log.start if position is None else count_in(position, _NAME)
+        if start > opened.end:
+            raise SourceError(
+                f"the checkpoint continues at record {start} of the log in {self._folder}, which ends at record "
+                f"{opened.end}: it is another log, or records were lost; restore its files, or start without the "
+                f"checkpoint"
+            )
+        if start < opened.log.start:
+            raise SourceError(
+                f"the checkpoint continues at record {start} of the log in {self._folder}, which begins at record "
+                f"{opened.log.start}: later checkpoints of this job have covered the records between: restore one"
+            )
+        if self.being_read:
+            raise SourceError(
+                f"this {_NAME} is being read by a running job; give each job a {_NAME} of its own"
+            )
+        self.being_read, self._stopped = True, False
+        if position is not None:
+            opened.checkpointed.reach(start)
+        return _LogReader(self, opened, self._codec, start)
+
+    async def on_job_end(self) -> None:
+        """Fail senders that wait for the job, and close the log unless ``async with`` keeps it open."""
+        if self.being_read:  # by another job, for which this one was refused
+            return
+        self._stopped = True
+        if not self._kept_open:
+            await self.aclose()
+        elif self._opened is not None:
+            self._opened.checkpointed.fail(_job_ended())
+
+
+class _LogReader(Reader[T]):
+    """Reads from files until it has reached the end of the log, then from memory."""
+
+    def __init__(
+        self, source: DurablePushSource[T], opened: OpenLog[T], codec: Codec[T], position: int
+    ) -> None:
+        self._source = source
+        self._opened = opened
+        self._codec = codec
+        self._position = position
+        #: Records that were read from files and not returned yet.
+        self._read: list[Logged[T]] = []
+        self._files: LogReader | None = None
+        opened.tail.unfollow()
+
+    async def read(self, limit: int) -> Chunk[T] | None:
+        tail = self._opened.tail
+        while True:
+            if self._read:
+                return self._chunk(self._read, limit)
+            if tail.follows and (records := tail.take(limit)):
+                return self._chunk(records, limit)
+            if self._position < self._opened.end:
+                tail.unfollow()
+                await self._read_files()
+            else:
+                # Nothing is written between the comparison and this line: both are on the loop.
+                tail.follow()
+                self._files = None
+                if not await tail.wait() and self._position >= self._opened.end:
+                    return None
+
+    async def _read_files(self) -> None:
+        if self._files is None:
+            self._files = LogReader(self._opened.log, self._position)
+        records = await to_thread.run_sync(self._files.read)
+        try:
+            values = decode_all(self._codec, [data for data, _, _ in records])
+        except CodecError as exc:
+            raise SourceError(
+                f"a record of the log in {self._opened.log.folder}, from position {self._position} on, cannot be "
+                f"read: {exc}"
+            ) from exc
+        self._read = [(value, record[1]) for value, record in zip(values, records, strict=True)]
+
+    def _chunk(self, records: list[Logged[T]], limit: int) -> Chunk[T]:
+        """Return the first of ``records``, all with or all without timestamps, and keep the others."""
+        dated = records[0][1] is not None
+        count = min(limit, len(records))
+        for place in range(count):
+            if (records[place][1] is not None) is not dated:
+                count = place
+                break
+        taken, self._read = records[:count], records[count:]
+        self._position += count
+        times = [at for _, at in taken if at is not None]
+        return Chunk([value for value, _ in taken], self._position, times if dated else None)
+
+    async def on_checkpoint_completed(self, position: Position) -> None:
+        self._opened.checkpointed.reach(count_in(position, _NAME))
+
+    async def on_checkpoints_removed(self, position: Position) -> None:
+        await self._opened.release(count_in(position, _NAME))
+
+    async def close(self) -> None:
+        self._opened.tail.unfollow()
+        self._source.being_read = False
+
+
+def _checked(ack: object) -> Ack:
+    if not isinstance(ack, Ack):
+        raise FlowDefinitionError(f"ack takes a member of Ack, not {shown(ack)}")
+    return ack
+
+
+def _job_ended() -> JobStopped:
+    return JobStopped(
+        "the record is in the log, but the job that reads it has ended before a checkpoint covered the record; "
+        "the next job processes it"
+    )

@@ -1,0 +1,430 @@
+"""Records sent to a durable push source are processed exactly once, whatever happens to jobs in between."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta, timezone
+from pathlib import Path
+
+import pytest
+
+import aflow as af
+from aflow import Ack, Checkpointing, CollectSink, DurablePushSource, Flow, Job
+from aflow.errors import (
+    FlowDefinitionError,
+    JobStopped,
+    OperatorError,
+    RestoreError,
+    SourceError,
+    SourceFull,
+)
+from tests.runtime.builtin_connectors.helpers import eventually
+
+pytestmark = pytest.mark.asyncio
+
+SOON = timedelta(milliseconds=20)
+
+
+@dataclass
+class Click:
+    user: str
+    price: float = 1.0
+
+
+class Service:
+    """A flow over a durable source, with the folders of one service; ``total`` is its state."""
+
+    def __init__(
+        self,
+        folder: Path,
+        source: DurablePushSource[int] | None = None,
+        *,
+        fail_at: int | None = None,
+        every: timedelta | None = SOON,
+    ) -> None:
+        self.source = source or DurablePushSource[int](folder / "log", of=int)
+        self.totals = CollectSink[int]()
+        self.fail_at = fail_at
+        self.flow = Flow("service")
+        numbers = self.flow.source(self.source, name="numbers")
+        keyed = numbers.map(self._check, name="check").key_by(lambda _: "all", name="key")
+        keyed.fold(int, lambda total, number: total + number, name="totals").to(
+            self.totals, name="out"
+        )
+        self.checkpointing = Checkpointing(storage=folder / "state", every=every)
+
+    def _check(self, number: int) -> int:
+        if number == self.fail_at:
+            self.fail_at = None
+            raise ValueError("as planned")
+        return number
+
+    def start(self, **options: object) -> Job:
+        return self.flow.start(checkpointing=self.checkpointing, **options)  # type: ignore[arg-type]
+
+    @property
+    def last(self) -> int | None:
+        return self.totals.values[-1] if self.totals.values else None
+
+
+async def test_a_job_processes_what_was_sent_before_and_while_it_runs(tmp_path: Path) -> None:
+    service = Service(tmp_path)
+    assert await service.source.send(1)
+    async with service.start():
+        assert await service.source.send(2)
+        await service.source.send_many([3, 4])
+        await eventually(lambda: service.last == 10)
+
+
+async def test_a_new_process_continues_after_the_last_checkpoint(tmp_path: Path) -> None:
+    first = Service(tmp_path)
+    async with first.start() as job:
+        await first.source.send_many(range(10))
+        await eventually(lambda: first.last == 45)
+        await job.checkpoint()
+        await first.source.send_many(range(10, 20))
+        await eventually(lambda: first.last == 190)
+        await job.cancel()
+
+    second = Service(tmp_path)
+    await second.source.send(1000)
+    async with second.start():
+        await eventually(lambda: second.last == 1190)
+
+
+async def test_a_restart_in_the_process_loses_nothing_and_senders_do_not_notice(
+    tmp_path: Path,
+) -> None:
+    service = Service(tmp_path, fail_at=50)
+    restarts = af.restart.FixedDelay(3, timedelta(milliseconds=1))
+    async with service.start(restart=restarts) as job:
+        for number in range(100):
+            assert await service.source.send(number)
+        await eventually(lambda: service.last == sum(range(100)))
+        assert len(job.restarts) == 1
+
+
+async def test_records_sent_after_the_failure_of_a_job_are_kept_for_the_next(
+    tmp_path: Path,
+) -> None:
+    service = Service(tmp_path, fail_at=1)
+
+    async def run() -> None:
+        async with service.start() as job:
+            await service.source.send(1)
+            await job.wait()
+
+    with pytest.raises(OperatorError):
+        await run()
+    await service.source.send(5)
+    await service.source.aclose()
+
+    again = Service(tmp_path)
+    async with again.start():
+        await eventually(lambda: again.last == 6)
+
+
+async def test_the_log_is_closed_at_the_end_of_the_job(tmp_path: Path) -> None:
+    service = Service(tmp_path)
+    async with service.start():
+        await service.source.send(1)
+
+    other = DurablePushSource[int](tmp_path / "log", of=int)
+    await other.send(2)
+    await other.aclose()
+
+
+async def test_async_with_keeps_the_log_open_between_jobs(tmp_path: Path) -> None:
+    service = Service(tmp_path)
+    async with service.source as source:
+        async with service.start():
+            await source.send(1)
+        with pytest.raises(SourceError, match="in use by process"):
+            await DurablePushSource[int](tmp_path / "log", of=int).send(2)
+        assert source.send_nowait(3)
+    with pytest.raises(JobStopped, match="is not open"):
+        source.send_nowait(4)
+
+
+async def test_a_second_job_cannot_read_the_same_source(tmp_path: Path) -> None:
+    service = Service(tmp_path)
+    other = Service(tmp_path / "other", service.source)
+    async with service.start():
+        with pytest.raises(SourceError, match="is being read by a running job"):
+            async with other.start() as job:
+                await job.wait()
+        await service.source.send(1)
+        await eventually(lambda: service.last == 1)
+
+
+# ----------------------------------------------------------------------------------------------------- promises
+
+
+async def test_checkpointed_returns_when_a_checkpoint_covers_the_record(tmp_path: Path) -> None:
+    service = Service(tmp_path, every=None)
+    async with service.start() as job:
+        sending = asyncio.create_task(service.source.send(1, ack=Ack.CHECKPOINTED))
+        await eventually(lambda: service.last == 1)
+        assert not sending.done()
+
+        await job.checkpoint()
+
+        assert await asyncio.wait_for(sending, 5)
+
+
+async def test_a_savepoint_does_not_meet_the_promise_of_a_checkpoint(tmp_path: Path) -> None:
+    service = Service(tmp_path, every=None)
+    async with service.start() as job:
+        sending = asyncio.create_task(service.source.send(1, ack=Ack.CHECKPOINTED))
+        await eventually(lambda: service.last == 1)
+        await job.savepoint(tmp_path / "savepoint")
+        await asyncio.sleep(0.05)
+        assert not sending.done()
+        await job.stop()
+    assert await sending
+
+
+async def test_a_promise_of_a_job_that_ends_without_it_is_an_error(tmp_path: Path) -> None:
+    service = Service(tmp_path, every=None)
+    async with service.start() as job:
+        sending = asyncio.create_task(service.source.send(1, ack=Ack.CHECKPOINTED))
+        await eventually(lambda: service.last == 1)
+        await job.cancel()
+
+    with pytest.raises(JobStopped, match="the record is in the log"):
+        await sending
+    with pytest.raises(JobStopped, match="the record is in the log"):
+        await service.source.send(2, ack=Ack.CHECKPOINTED)
+    await service.source.aclose()
+
+
+async def test_memory_returns_at_once(tmp_path: Path) -> None:
+    service = Service(tmp_path)
+    async with service.start():
+        for number in range(100):
+            await service.source.send(number, ack=Ack.MEMORY)
+        await eventually(lambda: service.last == sum(range(100)))
+
+
+async def test_a_cancelled_sender_leaves_the_source_usable(tmp_path: Path) -> None:
+    service = Service(tmp_path, every=None)
+    async with service.start() as job:
+        for number in range(20):
+            sending = asyncio.create_task(service.source.send(number, ack=Ack.CHECKPOINTED))
+            await asyncio.sleep(0)
+            sending.cancel()
+        await service.source.send(1000)
+        await eventually(lambda: (service.last or 0) >= 1000)
+        await job.checkpoint()
+        await service.source.send(0)
+
+
+# ---------------------------------------------------------------------------------------------------------- ids
+
+
+async def test_a_repeated_id_is_accepted_once(tmp_path: Path) -> None:
+    service = Service(tmp_path)
+    async with service.start():
+        sent = await asyncio.gather(*(service.source.send(7, id="a") for _ in range(10)))
+        assert sent.count(True) == 1
+        assert await service.source.send(1, id="b")
+        assert not await service.source.send(7, id="a")
+        await eventually(lambda: service.last == 8)
+
+
+async def test_a_repeated_id_is_known_after_a_crash_and_after_the_release_of_its_record(
+    tmp_path: Path,
+) -> None:
+    small = DurablePushSource[int](tmp_path / "log", of=int, max_bytes=20_000)
+    service = Service(tmp_path, small)
+    async with service.start() as job:
+        for number in range(300):
+            await small.send(1, id=f"id {number}")
+        await eventually(lambda: service.last == 300)
+        for _ in range(4):
+            await job.checkpoint()
+        await eventually(lambda: _first_segment(tmp_path) > 0)
+        await job.cancel()
+
+    again = Service(tmp_path)
+    for number in range(300):
+        assert not await again.source.send(1, id=f"id {number}")
+    assert await again.source.send(1, id="new")
+    async with again.start():
+        await eventually(lambda: again.last == 301)
+
+
+async def test_a_repeated_id_waits_for_the_promise_of_the_first(tmp_path: Path) -> None:
+    service = Service(tmp_path, every=None)
+    async with service.start() as job:
+        await service.source.send(1, id="a")
+        repeated = asyncio.create_task(service.source.send(1, id="a", ack=Ack.CHECKPOINTED))
+        await asyncio.sleep(0.02)
+        assert not repeated.done()
+        await job.checkpoint()
+        assert await asyncio.wait_for(repeated, 5) is False
+
+
+async def test_the_cancellation_of_one_sender_does_not_cancel_others_of_the_same_id(
+    tmp_path: Path,
+) -> None:
+    service = Service(tmp_path)
+    async with service.source:
+        first = asyncio.create_task(service.source.send(1, id="a"))
+        second = asyncio.create_task(service.source.send(1, id="a"))
+        await asyncio.sleep(0)
+        first.cancel()
+        assert await second is False
+
+
+# ---------------------------------------------------------------------------------------------------- full logs
+
+
+async def test_a_full_log_refuses_until_checkpoints_have_covered_it(tmp_path: Path) -> None:
+    source = DurablePushSource[int](
+        tmp_path / "log", of=int, max_bytes=4_000, full_timeout=timedelta(milliseconds=10)
+    )
+    service = Service(tmp_path, source, every=None)
+    accepted = 0
+
+    async def send_all() -> None:
+        nonlocal accepted
+        for _ in range(1000):
+            await source.send(1)
+            accepted += 1
+
+    async with service.start() as job:
+        with pytest.raises(SourceFull, match="are covered by no checkpoint of a running job"):
+            await send_all()
+        with pytest.raises(SourceFull):
+            source.send_nowait(1)
+        await eventually(lambda: service.last == accepted)
+        await job.checkpoint()
+        await job.checkpoint()  # two are kept
+
+        await eventually(lambda: _first_segment(tmp_path) > 0)
+        await source.send(1)
+        await eventually(lambda: service.last == accepted + 1)
+
+
+async def test_a_sender_waits_for_room(tmp_path: Path) -> None:
+    source = DurablePushSource[int](
+        tmp_path / "log", of=int, max_bytes=4_000, full_timeout=timedelta(seconds=30)
+    )
+    service = Service(tmp_path, source)
+    async with service.start():
+        for _ in range(400):
+            await source.send(1)
+        await eventually(lambda: service.last == 400)
+
+
+async def test_a_record_larger_than_the_log_is_refused(tmp_path: Path) -> None:
+    source = DurablePushSource[str](tmp_path / "log", of=str, max_bytes=1000)
+
+    with pytest.raises(SourceFull, match="do not fit into the log"):
+        await source.send("x" * 2000)
+    await source.aclose()
+
+
+# ---------------------------------------------------------------------------------------------------- bad input
+
+
+async def test_values_of_another_type_are_refused_and_not_logged(tmp_path: Path) -> None:
+    async with DurablePushSource[Click](tmp_path / "log", of=Click) as source:
+        for wrong in (1, {"user": "a"}, Click(user=7)):  # type: ignore[arg-type]
+            with pytest.raises(FlowDefinitionError, match="cannot log the record"):
+                await source.send(wrong)  # type: ignore[arg-type]
+    assert list((tmp_path / "log").glob("*.log")) == []
+
+
+async def test_a_log_of_another_type_is_refused(tmp_path: Path) -> None:
+    async with DurablePushSource[Click](tmp_path / "log", of=Click) as source:
+        await source.send(Click("a"))
+
+    with pytest.raises(RestoreError, match="the log in"):
+        await DurablePushSource[int](tmp_path / "log", of=int).send(1)
+
+
+@pytest.mark.parametrize("name", ["", "x" * 257, 7], ids=["empty", "long", "number"])
+async def test_an_invalid_id_is_refused(tmp_path: Path, name: str) -> None:
+    source = DurablePushSource[int](tmp_path / "log", of=int)
+
+    with pytest.raises(FlowDefinitionError, match="the id of a record must be text"):
+        await source.send(1, id=name)
+
+
+async def test_records_with_and_without_timestamps_are_not_mixed(tmp_path: Path) -> None:
+    async with DurablePushSource[int](tmp_path / "log", of=int) as source:
+        await source.send(1, datetime(2024, 1, 1, tzinfo=UTC))
+        with pytest.raises(FlowDefinitionError, match="without a timestamp after records with one"):
+            await source.send(2)
+
+
+async def test_a_job_without_checkpoints_is_refused(tmp_path: Path) -> None:
+    flow = Flow("no checkpoints")
+    flow.source(DurablePushSource[int](tmp_path / "log", of=int), name="numbers").to(
+        CollectSink[int](), name="out"
+    )
+
+    with pytest.raises(FlowDefinitionError, match="source 'numbers' is a DurablePushSource"):
+        async with flow.start():
+            pass
+
+
+async def test_a_checkpoint_of_another_log_is_refused(tmp_path: Path) -> None:
+    service = Service(tmp_path)
+    async with service.start():
+        await service.source.send_many([1, 2, 3])
+        await eventually(lambda: service.last == 6)
+
+    other = Service(tmp_path, DurablePushSource[int](tmp_path / "other log", of=int))
+    with pytest.raises(SourceError, match="continues at record 3 of the log in"):
+        async with other.start() as job:
+            await job.wait()
+
+
+async def test_an_ended_input_ends_the_job_and_takes_no_more_records(tmp_path: Path) -> None:
+    service = Service(tmp_path)
+    async with service.start() as job:
+        await service.source.send_many([1, 2])
+        await service.source.end()
+        await asyncio.wait_for(job.wait(), 10)
+        assert service.last == 3
+        with pytest.raises(JobStopped, match="was ended"):
+            await service.source.send(3)
+
+    again = DurablePushSource[int](tmp_path / "log", of=int)
+    async with again:
+        with pytest.raises(JobStopped, match="was ended"):
+            await again.send(3)
+
+
+# ------------------------------------------------------------------------------------------------------ reading
+
+
+async def test_a_slow_job_reads_from_files_what_does_not_fit_into_memory(tmp_path: Path) -> None:
+    service = Service(tmp_path)
+    async with service.source as source:
+        await source.send_many(range(20_000))
+        async with service.start():
+            for begin in range(20_000, 60_000, 5_000):
+                await source.send_many(range(begin, begin + 5_000))
+            await eventually(lambda: service.last == sum(range(60_000)))
+
+
+async def test_the_job_gets_what_a_replay_would_give_it(tmp_path: Path) -> None:
+    source = DurablePushSource[datetime](tmp_path / "log", of=datetime)
+    seen: list[datetime] = []
+    flow = Flow("types")
+    flow.source(source, name="times").to(af.CallbackSink(seen.append), name="out")
+    noon_in_paris = datetime(2024, 1, 1, 12, tzinfo=timezone(timedelta(hours=1)))
+    async with flow.start(checkpointing=Checkpointing(storage=tmp_path / "state")):
+        await source.send(noon_in_paris)
+        await eventually(lambda: seen == [noon_in_paris])
+
+    assert seen[0].tzinfo is UTC
+
+
+def _first_segment(folder: Path) -> int:
+    return min(int(path.stem) for path in (folder / "log").glob("*.log"))
