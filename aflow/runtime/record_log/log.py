@@ -112,6 +112,11 @@ class RecordLog:
         self.descriptions: frozenset[bytes] = frozenset()
 
     @property
+    def header_size(self) -> int:
+        """Bytes of a segment before its first block."""
+        return len(self._header)
+
+    @property
     def start(self) -> int:
         """The position of the first record that is still in the log; ``end`` if there is none."""
         return self.segments[0].first if self.segments else self.end

@@ -22,8 +22,8 @@ T = TypeVar("T")
 #: Bytes of records that wait to be written; senders wait while there are more.
 _WAITING_BYTES: Final = 16 << 20
 
-#: Bytes that a record has in the log besides its value, its timestamp and its id; not exact.
-_OVERHEAD: Final = 16
+#: The most bytes that a record has in the log besides its value and id: timestamp, lengths, the header of a block.
+_OVERHEAD: Final = 72
 
 _log = logging.getLogger("aflow.record_log")
 
@@ -37,7 +37,7 @@ class Encoded(Generic[T]):
 
     @property
     def size(self) -> int:
-        """Bytes in the log, approximately."""
+        """The most bytes that it takes in the log."""
         data, _, name = self.record
         return len(data) + len(name or "") + _OVERHEAD
 
@@ -72,7 +72,8 @@ class OpenLog(Generic[T]):
         self.loop: Final = asyncio.get_running_loop()
         self.log: Final = log
         self._clock = clock
-        self._max_bytes = max_bytes
+        #: Without the header of another segment.
+        self._max_bytes = max_bytes - log.header_size
         self._appender: LogAppender[_Sent[T]] = LogAppender(log, clock, self.loop, self._on_written)
         self.tail: Final = Tail[T]()
         self.checkpointed: Final = Waits()
@@ -99,15 +100,14 @@ class OpenLog(Generic[T]):
         """Return True if records of so many bytes can be accepted now; an empty log accepts any."""
         if self._waiting_bytes and self._waiting_bytes + size > _WAITING_BYTES:
             return False
-        total = self._bytes + self._waiting_bytes
-        return total + size <= self._max_bytes
+        return self._bytes + self._waiting_bytes + size <= self._max_bytes
 
     async def room(self, size: int, timeout: float) -> None:
         """Wait for room, up to ``timeout`` seconds. Raises ``SourceFull``."""
         if size > self._max_bytes:
             raise SourceFull(
-                f"records of {size:,} bytes do not fit into the log in {self.log.folder}, whose max_bytes is "
-                f"{self._max_bytes:,}"
+                f"records of {size:,} bytes do not fit into the log in {self.log.folder}, whose max_bytes leaves "
+                f"{self._max_bytes:,} for them"
             )
         try:
             async with asyncio.timeout(timeout):
@@ -125,7 +125,7 @@ class OpenLog(Generic[T]):
         """Return the error for a record that does not fit."""
         unread = self.end - self.checkpointed.reached
         return SourceFull(
-            f"the log in {self.log.folder} has {self._bytes:,} bytes, and max_bytes is {self._max_bytes:,}: "
+            f"the log in {self.log.folder} has {self._bytes:,} bytes, and max_bytes leaves {self._max_bytes:,} for records: "
             f"{unread:,} records are covered by no checkpoint of a running job; send again later (HTTP status 503), "
             f"take checkpoints more often, or raise max_bytes"
         )

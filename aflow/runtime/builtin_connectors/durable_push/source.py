@@ -394,6 +394,13 @@ class _LogReader(Reader[T]):
                 if not await tail.wait() and self._position >= self._opened.end:
                     return None
 
+    def leftover(self) -> Chunk[T] | None:
+        """Return the records in memory. Others are still in the log, for the next job."""
+        tail = self._opened.tail
+        if not self._read and tail.follows:
+            self._read = tail.take(len(tail))
+        return self._chunk(self._read, len(self._read)) if self._read else None
+
     async def _read_files(self) -> None:
         if self._files is None:
             self._files = LogReader(self._opened.log, self._position)

@@ -32,6 +32,9 @@ class Tail(Generic[T]):
         self._wanted: asyncio.Future[None] | None = None
         self._ended = False
 
+    def __len__(self) -> int:
+        return len(self._records)
+
     @property
     def follows(self) -> bool:
         """True while the next record of the reader is the next one to be added, or is here."""
