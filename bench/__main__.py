@@ -53,6 +53,9 @@ BENCHMARKS = [
         "state", "10 M keys in windows, timers, and records of a join, on disk", 10_000_000, 1
     ),
     Benchmark("latency", "5,000 events/s through three operators: ms from send to sink", 50_000, 1),
+    Benchmark(
+        "durable_push", "records sent and synced by 1, 16 and 256 senders: sends/s", 20_000, 3
+    ),
     Benchmark("shapes", "other forms of batches, steps and exchanges (decision 001)", 1_000_000, 5),
     Benchmark("checkpoint", "keyed_window with checkpoints, pauses, triggers", 8_000_000, 5),
     Benchmark(

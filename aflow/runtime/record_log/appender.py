@@ -26,15 +26,26 @@ R = TypeVar("R")
 
 
 class Addition(Generic[T]):
-    """Records of one call, which are written in one block, and what the caller keeps with them."""
+    """Records of one call, which are written in one block, and what their sender keeps with them."""
 
-    __slots__ = ("content", "records", "size")
+    __slots__ = ("has_ids", "position", "records", "size", "values")
 
-    def __init__(self, records: Sequence[LogRecord], size: int, content: T) -> None:
-        """``size`` is the number of bytes of the values."""
+    def __init__(
+        self,
+        records: Sequence[LogRecord],
+        values: Sequence[T],
+        size: int,
+        position: asyncio.Future[int] | None,
+        *,
+        has_ids: bool,
+    ) -> None:
+        """``size`` is the most bytes that they take; ``position`` resolves to that of the first, if a sender waits."""
         self.records = records
+        self.values = values
         self.size = size
-        self.content = content
+        self.position = position
+        #: True if some of the records have ids.
+        self.has_ids = has_ids
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,12 +90,10 @@ class LogAppender(Generic[T]):
         self._loop: Final = loop
         self._on_written = on_written
         self._queue: SimpleQueue[_Item[T]] = SimpleQueue()
+        #: Writes records with the next group.
+        self.add: Final[Callable[[Addition[T]], None]] = self._queue.put
         self._thread = Thread(target=self._run, name=f"log {log.folder.name}", daemon=True)
         self._thread.start()
-
-    def add(self, addition: Addition[T]) -> None:
-        """Write records with the next group."""
-        self._queue.put(addition)
 
     async def run(self, work: Callable[[], R]) -> R:
         """Do ``work`` in the thread, after the records that were added before. Raises its errors."""

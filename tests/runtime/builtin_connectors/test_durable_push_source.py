@@ -346,11 +346,15 @@ async def test_a_log_of_another_type_is_refused(tmp_path: Path) -> None:
         await DurablePushSource[int](tmp_path / "log", of=int).send(1)
 
 
-@pytest.mark.parametrize("name", ["", "x" * 257, 7], ids=["empty", "long", "number"])
+@pytest.mark.parametrize(
+    "name",
+    ["", "x" * 257, "a\nb", "\ud800", 7],
+    ids=["empty", "long", "line", "surrogate", "number"],
+)
 async def test_an_invalid_id_is_refused(tmp_path: Path, name: str) -> None:
     source = DurablePushSource[int](tmp_path / "log", of=int)
 
-    with pytest.raises(FlowDefinitionError, match="the id of a record must be text"):
+    with pytest.raises(FlowDefinitionError, match="the id of a record must be printable text"):
         await source.send(1, id=name)
 
 

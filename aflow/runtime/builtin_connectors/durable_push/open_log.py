@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Final, Generic, TypeAlias, TypeVar
 
 from aflow.errors import SourceError, SourceFull
@@ -22,34 +21,13 @@ T = TypeVar("T")
 #: Bytes of records that wait to be written; senders wait while there are more.
 _WAITING_BYTES: Final = 16 << 20
 
-#: The most bytes that a record has in the log besides its value and id: timestamp, lengths, the header of a block.
-_OVERHEAD: Final = 72
+#: The most bytes that a record without id has in the log besides its value: timestamp, lengths, the header of a block.
+OVERHEAD: Final = 72
+
+#: The most bytes of an id: four for each of 256 characters, and its length.
+ID_BYTES: Final = 1027
 
 _log = logging.getLogger("aflow.record_log")
-
-
-@dataclass(frozen=True, slots=True)
-class Encoded(Generic[T]):
-    """A record in both forms: as it is written, and as a job gets it, now or from the log."""
-
-    record: LogRecord
-    value: T
-
-    @property
-    def size(self) -> int:
-        """The most bytes that it takes in the log."""
-        data, _, name = self.record
-        return len(data) + len(name or "") + _OVERHEAD
-
-
-class _Sent(Generic[T]):
-    """Records of one call that are on their way to the log; ``position`` resolves to that of the first one."""
-
-    __slots__ = ("encoded", "position")
-
-    def __init__(self, encoded: Sequence[Encoded[T]], position: asyncio.Future[int]) -> None:
-        self.encoded = encoded
-        self.position = position
 
 
 IdPlace: TypeAlias = "asyncio.Future[int] | int"
@@ -74,7 +52,8 @@ class OpenLog(Generic[T]):
         self._clock = clock
         #: Without the header of another segment.
         self._max_bytes = max_bytes - log.header_size
-        self._appender: LogAppender[_Sent[T]] = LogAppender(log, clock, self.loop, self._on_written)
+        self._appender = LogAppender[T](log, clock, self.loop, self._on_written)
+        self._add = self._appender.add
         self.tail: Final = Tail[T]()
         self.checkpointed: Final = Waits()
         #: The position after the last record that is written.
@@ -92,9 +71,9 @@ class OpenLog(Generic[T]):
 
     # ---------------------------------------------------------------------------------------------- accepting
 
-    def repeated(self, name: str | None) -> IdPlace | None:
+    def repeated(self, name: str) -> IdPlace | None:
         """Return the place of a record with this id that was accepted before; None if there is none."""
-        return None if name is None else self._ids.place(name, self._clock.now())
+        return self._ids.place(name, self._clock.now())
 
     def has_room(self, size: int) -> bool:
         """Return True if records of so many bytes can be accepted now; an empty log accepts any."""
@@ -125,59 +104,79 @@ class OpenLog(Generic[T]):
         """Return the error for a record that does not fit."""
         unread = self.end - self.checkpointed.reached
         return SourceFull(
-            f"the log in {self.log.folder} has {self._bytes:,} bytes, and max_bytes leaves {self._max_bytes:,} for records: "
-            f"{unread:,} records are covered by no checkpoint of a running job; send again later (HTTP status 503), "
-            f"take checkpoints more often, or raise max_bytes"
+            f"the log in {self.log.folder} has {self._bytes:,} bytes, and max_bytes leaves {self._max_bytes:,} for "
+            f"records: {unread:,} records are covered by no checkpoint of a running job; send again later (HTTP status "
+            f"503), take checkpoints more often, or raise max_bytes"
         )
 
-    def send(self, encoded: Sequence[Encoded[T]]) -> asyncio.Future[int]:
-        """Queue records to be written together. The result resolves to the position of the first."""
-        position: asyncio.Future[int] = self.loop.create_future()
-        position.add_done_callback(_retrieve)
-        size = sum(one.size for one in encoded)
-        now = self._clock.now()
-        for one in encoded:
-            if (name := one.record[2]) is not None:
-                self._ids.add(name, position, now)
+    def send(
+        self,
+        records: Sequence[LogRecord],
+        values: Sequence[T],
+        size: int,
+        name: str | None = None,
+        *,
+        waits: bool = True,
+    ) -> asyncio.Future[int] | None:
+        """Queue records with their decoded ``values`` to be written together; ``name`` is the id of a single one.
+
+        The result resolves to the position of the first; None if nothing waits for it.
+        """
+        # Hot path (benchmark `durable_push`): once for each record.
+        position = self.loop.create_future() if waits or name is not None else None
+        if name is not None and position is not None:
+            self._ids.add(name, position, self._clock.now())
         self._waiting_bytes += size
-        records = [one.record for one in encoded]
-        self._appender.add(Addition(records, size, _Sent(encoded, position)))
+        self._add(Addition(records, values, size, position, has_ids=name is not None))
         return position
 
-    def _on_written(self, written: GroupWritten[_Sent[T]]) -> None:
+    def _on_written(self, written: GroupWritten[T]) -> None:
         self._bytes = written.log_bytes
         position = written.first
+        error = written.error
+        follows = self.tail.follows
         added: list[Logged[T]] = []
         for addition in written.additions:
             self._waiting_bytes -= addition.size
-            sent = addition.content
-            if written.error is not None:
-                self._refuse(sent, written.error)
+            if error is not None:
+                self._refuse(addition, error)
                 continue
-            for place, one in enumerate(sent.encoded, position):
-                _, timestamp, name = one.record
-                added.append((one.value, timestamp))
-                if name is not None:
-                    self._ids.move(name, place)
-            if not sent.position.done():
-                sent.position.set_result(position)
-            position += len(sent.encoded)
+            records, sender = addition.records, addition.position
+            if follows:
+                added += [
+                    (value, record[1])
+                    for value, record in zip(addition.values, records, strict=True)
+                ]
+            if addition.has_ids:
+                self._locate(records, position)
+            if sender is not None and not sender.done():
+                sender.set_result(position)
+            position += len(records)
         self.end = position
         self.tail.add(added)
-        self._unblock()
+        if self._blocked:
+            self._unblock()
 
-    def _refuse(self, sent: _Sent[T], error: NotLogged) -> None:
-        for one in sent.encoded:
-            if one.record[2] is not None:
-                self._ids.remove(one.record[2])
+    def _locate(self, records: Sequence[LogRecord], first: int) -> None:
+        """Remember the positions of records with ids."""
+        for place, record in enumerate(records, first):
+            if record[2] is not None:
+                self._ids.move(record[2], place)
+
+    def _refuse(self, addition: Addition[T], error: NotLogged) -> None:
+        for record in addition.records:
+            if record[2] is not None:
+                self._ids.remove(record[2])
         _log.warning(
             "the log in %s: %d records were not logged: %s",
             self.log.folder,
-            len(sent.encoded),
+            len(addition.records),
             error,
         )
-        if not sent.position.done():
-            sent.position.set_exception(_not_logged(self.log, error))
+        sender = addition.position
+        if sender is not None and not sender.done():
+            sender.set_exception(_not_logged(self.log, error))
+            sender.exception()  # retrieved here: a sender with an id may not wait
 
     def _unblock(self) -> None:
         for blocked in self._blocked:
@@ -230,9 +229,3 @@ def _not_logged(log: RecordLog, error: NotLogged) -> SourceError:
     )
     failure.__cause__ = error.__cause__
     return failure
-
-
-def _retrieve(position: asyncio.Future[int]) -> None:
-    """Mark an error as seen: a sender that has stopped waiting does not want it."""
-    if not position.cancelled():
-        position.exception()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import socket
+from asyncio import get_running_loop
 from collections.abc import Iterable, Sequence
 from datetime import timedelta
 from functools import partial
@@ -20,13 +21,18 @@ from aflow.errors import FlowDefinitionError, JobStopped, SourceError, shown
 from aflow.model.codecs import PLAIN, Codec, CodecError, codec_for, decode_all
 from aflow.model.time import Instant, Timestamp, positive_millis, to_millis, to_timestamp
 from aflow.runtime.builtin_connectors.durable_push.acknowledgements import Ack
-from aflow.runtime.builtin_connectors.durable_push.open_log import Encoded, IdPlace, OpenLog
+from aflow.runtime.builtin_connectors.durable_push.open_log import (
+    ID_BYTES,
+    OVERHEAD,
+    IdPlace,
+    OpenLog,
+)
 from aflow.runtime.builtin_connectors.durable_push.tail import Logged
 from aflow.runtime.builtin_connectors.record_count import count_in
 from aflow.runtime.checkpoints.directory.files import DISK, Files
 from aflow.runtime.clock import SystemClock, clock_on
 from aflow.runtime.record_log.log import LogReader, RecordLog, SeenId
-from aflow.runtime.record_log.segments import MAX_RECORD
+from aflow.runtime.record_log.segments import MAX_RECORD, LogRecord
 from aflow.state.layouts import One, check_description, description
 
 T = TypeVar("T")
@@ -106,13 +112,14 @@ class DurablePushSource(Source[T], Generic[T]):
             raise FlowDefinitionError(f"full_timeout must not be negative, but is {full_timeout}")
         self._folder = Path(path)
         self._codec: Codec[T] = cast("Codec[T]", PLAIN) if of is None else codec_for(of)
+        self._encode, self._decode = self._codec.encode, self._codec.decode
         self._layout = One("log", self._codec)
         self._ack = _checked(ack)
         self._max_bytes = max_bytes
         self._full_timeout = full_timeout.total_seconds()
         self._id_window = positive_millis(id_window, what="id_window")
         self._files: Files = DISK
-        #: The log, while it is open.
+        #: The log, while it is open; None also while it is being closed.
         self._opened: OpenLog[T] | None = None
         #: Held while the log is being opened or closed.
         self._changing = asyncio.Lock()
@@ -145,34 +152,44 @@ class DurablePushSource(Source[T], Generic[T]):
         ``FlowDefinitionError`` for a value that is not ``of`` the declared type. After a cancellation or a
         ``SourceError`` that says so, it is unknown whether the log has the record: send it again with its id.
         """
-        encoded = self._encoded(value, timestamp, id)
+        # Hot path (benchmark `durable_push`): once for each record.
+        record, value = self._encoded(value, timestamp, id)
+        size = len(record[0]) + (OVERHEAD if id is None else OVERHEAD + ID_BYTES)
         promise = self._ack if ack is None else _checked(ack)
         while True:
-            opened = await self._open()
-            if (place := opened.repeated(id)) is not None:
-                await self._meet(opened, promise, place, 1, shared=True)
+            opened = self._opened
+            if opened is None or opened.loop is not get_running_loop():
+                opened = await self._open()
+            if id is not None and (place := opened.repeated(id)) is not None:
+                await self._meet(opened, promise, place, shared=True)
                 return False
-            if opened.has_room(encoded.size):
+            if opened.has_room(size):
                 break
-            await opened.room(encoded.size, self._full_timeout)
-        position = opened.send((encoded,))
-        await self._meet(opened, promise, position, 1, shared=id is not None)
+            await opened.room(size, self._full_timeout)
+        position = opened.send((record,), (value,), size, id, waits=promise is not Ack.MEMORY)
+        if promise is Ack.LOGGED and id is None and position is not None:
+            await position
+        elif position is not None:
+            await self._meet(opened, promise, position, shared=id is not None)
         return True
 
     async def send_many(self, values: Iterable[T], *, ack: Ack | None = None) -> None:
         """Send records in order, all of them or none, with one sync; wait and raise like ``send``."""
         encoded = [self._encoded(value, None, None) for value in values]
         promise = self._ack if ack is None else _checked(ack)
-        size = sum(one.size for one in encoded)
+        size = sum(len(record[0]) + OVERHEAD for record, _ in encoded)
         if size > MAX_RECORD:
             raise FlowDefinitionError(
                 f"records of {size:,} bytes cannot be sent at once; send fewer than {MAX_RECORD:,} bytes at a time"
             )
         if not encoded:
             return
+        records, decoded = zip(*encoded, strict=True)
         while not (opened := await self._open()).has_room(size):
             await opened.room(size, self._full_timeout)
-        await self._meet(opened, promise, opened.send(encoded), len(encoded), shared=False)
+        position = opened.send(records, decoded, size, waits=promise is not Ack.MEMORY)
+        if position is not None:
+            await self._meet(opened, promise, position, count=len(records))
 
     def send_nowait(
         self, value: T, timestamp: Instant | None = None, *, id: str | None = None
@@ -182,17 +199,18 @@ class DurablePushSource(Source[T], Generic[T]):
         Raises ``SourceFull`` if it would have to wait, ``JobStopped`` if the log is not open (``async with source``, or
         a running job, opens it), and the other errors of ``send``.
         """
-        encoded = self._encoded(value, timestamp, id)
+        record, value = self._encoded(value, timestamp, id)
+        size = len(record[0]) + (OVERHEAD if id is None else OVERHEAD + ID_BYTES)
         opened = self._opened
-        if opened is None or self._changing.locked():
+        if opened is None:
             raise JobStopped(
                 f"{_NAME} is not open; use `async with source:`, start its job, or await send()"
             )
-        if opened.repeated(id) is not None:
+        if id is not None and opened.repeated(id) is not None:
             return False
-        if not opened.has_room(encoded.size):
+        if not opened.has_room(size):
             raise opened.full()
-        _ = opened.send((encoded,))
+        _ = opened.send((record,), (value,), size, id, waits=False)
         return True
 
     async def end(self) -> None:
@@ -204,26 +222,28 @@ class DurablePushSource(Source[T], Generic[T]):
         self._ended = self.bounded = True
         await opened.end_input()
 
-    def _encoded(self, value: T, timestamp: Instant | None, name: str | None) -> Encoded[T]:
+    def _encoded(
+        self, value: T, timestamp: Instant | None, name: str | None
+    ) -> tuple[LogRecord, T]:
+        """Return a record as it is written, and its value as a job gets it, now or from the log."""
         if self._ended:
             raise JobStopped(f"the input of this {_NAME} was ended and takes no more records")
-        if name is not None and (type(name) is not str or not 0 < len(name) <= _MAX_ID):
-            raise FlowDefinitionError(
-                f"the id of a record must be text of 1 to {_MAX_ID} characters, not {shown(name)}"
-            )
+        if name is not None:
+            _check_id(name)
         at = None if timestamp is None else to_timestamp(timestamp, what="timestamp")
-        self._check_dated(at is not None)
+        if self._dated is not (at is not None):
+            self._check_dated(at is not None)
         try:
-            data = self._codec.encode(value)
+            data = self._encode(value)
             # The job gets what a replay would give it. This also finds wrong types inside of the value.
-            value = self._codec.decode(data)
+            value = self._decode(data)
         except CodecError as exc:
             raise FlowDefinitionError(f"{_NAME} cannot log the record: {exc}") from exc
         if len(data) > MAX_RECORD:
             raise FlowDefinitionError(
                 f"{_NAME} cannot log a record of {len(data):,} bytes; the limit is {MAX_RECORD:,}"
             )
-        return Encoded((data, at, name), value)
+        return (data, at, name), value
 
     def _check_dated(self, dated: bool) -> None:
         if self._dated is None:
@@ -235,7 +255,13 @@ class DurablePushSource(Source[T], Generic[T]):
             )
 
     async def _meet(
-        self, opened: OpenLog[T], promise: Ack, place: IdPlace, count: int, *, shared: bool
+        self,
+        opened: OpenLog[T],
+        promise: Ack,
+        place: IdPlace,
+        *,
+        count: int = 1,
+        shared: bool = False,
     ) -> None:
         """Wait until ``count`` records at ``place`` meet the promise."""
         if promise is Ack.MEMORY:
@@ -278,8 +304,8 @@ class DurablePushSource(Source[T], Generic[T]):
 
     async def _open(self) -> OpenLog[T]:
         opened = self._opened
-        if opened is not None and not self._changing.locked():
-            if opened.loop is not asyncio.get_running_loop():
+        if opened is not None:
+            if opened.loop is not get_running_loop():
                 raise SourceError(
                     f"this {_NAME} is open on another event loop; call its methods there, or close it there first"
                 )
@@ -290,7 +316,7 @@ class DurablePushSource(Source[T], Generic[T]):
             return self._opened
 
     async def _open_log(self) -> OpenLog[T]:
-        loop = asyncio.get_running_loop()
+        loop = get_running_loop()
         clock = clock_on(loop, SystemClock())
         log = RecordLog(
             self._folder,
@@ -436,6 +462,14 @@ class _LogReader(Reader[T]):
     async def close(self) -> None:
         self._opened.tail.unfollow()
         self._source.being_read = False
+
+
+def _check_id(name: object) -> None:
+    """Raise ``FlowDefinitionError`` if a record cannot have this id. Its UTF-8 form is part of the log."""
+    if type(name) is not str or not 0 < len(name) <= _MAX_ID or not name.isprintable():
+        raise FlowDefinitionError(
+            f"the id of a record must be printable text of 1 to {_MAX_ID} characters, not {shown(name)}"
+        )
 
 
 def _checked(ack: object) -> Ack:
