@@ -1,0 +1,1 @@
+"""A web service that accepts payments, adds them up for each card, and loses none: see README.md."""

@@ -1,0 +1,73 @@
+"""The web application: its handlers, and the job that lives in it."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+from datetime import timedelta
+
+import msgspec
+from aiohttp import web
+
+import aflow as af
+from aiohttp_ingest.pipeline import Ingest, Payment, Total
+
+
+class Body(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+    """The body of ``POST /payments``."""
+
+    card: str
+    cents: int
+
+
+_read_body = msgspec.json.Decoder(Body).decode
+
+
+class Service:
+    """Accepts payments, and answers with the totals of cards."""
+
+    def __init__(self, ingest: Ingest) -> None:
+        self._ingest = ingest
+        self._totals: dict[str, Total] = {}
+
+    def application(self) -> web.Application:
+        application = web.Application()
+        application.cleanup_ctx.append(self._job)
+        application.add_routes(
+            [
+                web.post("/payments", self.post_payment),
+                web.get("/cards/{card}", self.get_card),
+                web.get("/health", self.get_health),
+            ]
+        )
+        return application
+
+    async def _job(self, application: web.Application) -> AsyncGenerator[None]:
+        restart = af.restart.ExponentialDelay(initial=timedelta(milliseconds=100))
+        flow = self._ingest.flow(self._keep)
+        async with flow.start(checkpointing=self._ingest.checkpointing, restart=restart) as job:
+            self._running = job
+            yield
+
+    def _keep(self, total: Total) -> None:
+        self._totals[total.card] = total
+
+    async def post_payment(self, request: web.Request) -> web.Response:
+        """Answer when the payment is on disk."""
+        order = request.headers.get("Idempotency-Key", "")
+        try:
+            body = _read_body(await request.read())
+            payment = Payment(order, body.card, body.cents)
+            await self._ingest.payments.send(payment, id=order)
+        except (msgspec.MsgspecError, af.FlowDefinitionError) as invalid:
+            return web.json_response({"error": str(invalid)}, status=400)
+        except (af.errors.SourceFull, af.errors.SourceError, af.JobStopped) as unavailable:
+            return web.json_response({"error": str(unavailable)}, status=503)
+        return web.Response(status=202)
+
+    async def get_card(self, request: web.Request) -> web.Response:
+        """Return the total of a card, as far as this process has seen payments of it."""
+        total = self._totals.get(card := request.match_info["card"])
+        return web.json_response({"card": card, "cents": 0 if total is None else total.cents})
+
+    async def get_health(self, request: web.Request) -> web.Response:
+        return web.Response(status=200 if self._running.running else 503)
