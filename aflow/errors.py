@@ -11,7 +11,8 @@
     │   ├── SourceError
     │   └── SinkError
     ├── JobStopped            the job does not run, so it cannot serve the request
-    │   └── MailboxClosed
+    │   ├── MailboxClosed
+    │   └── StopTimeout       a job did not end within the deadline of stop() (also a TimeoutError)
     ├── SourceFull            the buffer of a PushSource is full (also an asyncio.QueueFull)
     └── InternalError         an invariant of aflow is broken                             our fault: please report it
 """
@@ -35,6 +36,7 @@ __all__ = [
     "SinkError",
     "SourceError",
     "SourceFull",
+    "StopTimeout",
 ]
 
 #: The maximum number of characters of a record in an error: enough to recognise it, too few to flood a log.
@@ -123,6 +125,10 @@ class JobStopped(AflowError):
 
 class MailboxClosed(JobStopped):
     """A mail was posted to a task that accepts none: it is draining or has ended."""
+
+
+class StopTimeout(JobStopped, TimeoutError):
+    """``Job.stop(deadline=…)`` did not end in time: the job was cancelled, and the message says what was left."""
 
 
 class SourceFull(AflowError, QueueFull):

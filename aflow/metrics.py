@@ -1,5 +1,6 @@
-"""Metrics of jobs, as ``Job.metrics()`` returns them. Reached as ``aflow.metrics``."""
+"""Metrics of jobs, as ``Job.metrics()`` returns them, and their status. Reached as ``aflow.metrics``."""
 
+from aflow.runtime.job_status import JobStatus
 from aflow.runtime.metrics import (
     BlockedMetrics,
     CallMetrics,
@@ -14,6 +15,7 @@ __all__ = [
     "CallMetrics",
     "CheckpointMetrics",
     "JobMetrics",
+    "JobStatus",
     "StepMetrics",
     "TaskMetrics",
 ]

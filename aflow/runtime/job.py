@@ -9,23 +9,26 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import AbstractContextManager, AsyncExitStack, suppress
+from datetime import timedelta
 from functools import partial
 from os import PathLike
 from types import TracebackType
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from aflow.errors import (
     CheckpointError,
     FlowDefinitionError,
     JobStopped,
     RestoreError,
+    StopTimeout,
     message_of,
 )
 from aflow.graph.plan import Plan
 from aflow.machines.restart import GiveUp, Restart
 from aflow.model.elements import CheckpointKind
+from aflow.model.time import positive_millis
 from aflow.runtime.attempt import Checkpoints, JobAttempt
 from aflow.runtime.builtin_connectors.result_sink import Results, ResultSink
 from aflow.runtime.calls.reports import Reports
@@ -36,10 +39,16 @@ from aflow.runtime.checkpoints.statistics import CheckpointInfo, CheckpointTally
 from aflow.runtime.checkpoints.storage import CheckpointStorage, Restored
 from aflow.runtime.current_job import enter_job, is_inside, outside_of_jobs, refuse_inside
 from aflow.runtime.failures import first_cause
-from aflow.runtime.mailbox_loop import SuspendReason
-from aflow.runtime.metrics import JobMetrics, StepMetrics, TaskMetrics, step_metrics
+from aflow.runtime.job_metrics import job_metrics, unfinished_work
+from aflow.runtime.job_status import JobStatus, StatusRecord
+from aflow.runtime.metrics import JobMetrics
 from aflow.runtime.options import Options
-from aflow.runtime.plan_sources import check_without_checkpoints, sources_of
+from aflow.runtime.plan_ends import (
+    check_without_checkpoints,
+    fail_results,
+    result_sinks,
+    sources_of,
+)
 from aflow.runtime.recovery import (
     JobEvent,
     JobRestarted,
@@ -51,13 +60,12 @@ from aflow.runtime.recovery import (
 )
 from aflow.runtime.restarts import NoRestart
 from aflow.runtime.start_reminder import StartReminder
-from aflow.runtime.task import StreamTask
 
 T = TypeVar("T")
 
 _log = logging.getLogger("aflow.job")
 
-#: The number of checkpoints, and of restarts, that are kept for the host.
+#: The number of restarts that are kept for the host.
 _HISTORY = 100
 
 #: Errors of the pipeline or of the stored state, which another attempt would repeat.
@@ -85,7 +93,6 @@ class Job:
         self._reports = Reports(plan.flow, self._emit_event)
         self._attempt = JobAttempt(plan, options, self._reports)
         self._storage: CheckpointStorage | None = None
-        self._checkpoints: dict[int, CheckpointInfo] = {}
         self._tally = CheckpointTally()
         self._restarts: list[JobRestarted] = []
         self._running: asyncio.Task[None] | None = None
@@ -99,6 +106,7 @@ class Job:
         self._last_savepoint: str | None = None
         self._cancelled = False
         self._reminder = StartReminder(plan.flow)
+        self._status = StatusRecord(plan.flow)
 
     @property
     def name(self) -> str:
@@ -107,8 +115,26 @@ class Job:
 
     @property
     def running(self) -> bool:
-        """True while records may still be processed."""
+        """True while records may still be processed, also between a failure and the restart: see ``status``."""
         return self._running is not None and not self._running.done()
+
+    @property
+    def status(self) -> JobStatus:
+        """The present phase of the job; healthy is ``RUNNING``."""
+        return self._status.now
+
+    @property
+    def failure(self) -> BaseException | None:
+        """The error with which the job has ended; None before, and after a normal end. Reading it raises nothing."""
+        return self._failure
+
+    async def ready(self) -> None:
+        """Wait until the job processes records, also after a restart; return at once if it does.
+
+        Raises ``JobStopped`` if the job has ended.
+        """
+        if await self._status.settled() is not JobStatus.RUNNING:
+            raise JobStopped(f"job {self.name!r} is {self.status.value}") from self._failure
 
     async def __aenter__(self) -> Job:
         if self._running is not None:
@@ -118,6 +144,7 @@ class Job:
         self._reminder.settled = True
         loop = asyncio.get_running_loop()
         self._options = self._options.on(loop)
+        self._status.change(JobStatus.STARTING)
         started: asyncio.Future[None] = loop.create_future()
         self._running = asyncio.create_task(self._run(started), name=f"aflow {self.name}")
         try:
@@ -142,7 +169,8 @@ class Job:
                 raise self._failure  # the error of the block is only its consequence
             return
         try:
-            self._release_results()
+            for sink in result_sinks(self._plan):
+                sink.release()  # the job can end although its results are not taken any more
             await self.stop()
         except asyncio.CancelledError:
             await self.cancel()
@@ -160,7 +188,11 @@ class Job:
         self._raise_failure()
 
     async def stop(
-        self, *, drain: bool = False, savepoint: str | PathLike[str] | None = None
+        self,
+        *,
+        drain: bool = False,
+        savepoint: str | PathLike[str] | None = None,
+        deadline: timedelta | None = None,
     ) -> None:
         """Stop the sources, process everything in flight up to the sinks, and wait until that is done.
 
@@ -172,9 +204,15 @@ class Job:
         Does nothing if the job has ended, but raises ``JobStopped`` if a savepoint was requested. Raises the failure of
         the job, once. Called from within the pipeline (a callback of a sink, for example) it returns at once, since the
         job cannot end before its caller.
+
+        If the job has not ended within ``deadline``, it is cancelled, and ``StopTimeout`` says what was left. With
+        checkpoints the next job continues from the last completed one.
         """
         if self._running is None:
             raise self._not_started()
+        seconds = None
+        if deadline is not None:
+            seconds = positive_millis(deadline, what="deadline of stop()") / 1000
         place = None
         if savepoint is not None:
             place = self._new_savepoint(savepoint, "stop(savepoint=…)")
@@ -182,10 +220,24 @@ class Job:
                 self._last_savepoint = self._attempt.last_savepoint = place
         self._stopping = drain
         self._stop_wanted.set()
+        if self._status.now is JobStatus.RUNNING:
+            self._status.change(JobStatus.DRAINING)
         self._attempt.stop(drain=drain)
         if not is_inside(self):
+            if seconds is not None:
+                await self._end_within(seconds)
             await self.wait()
             self._check_written(place)
+
+    async def _end_within(self, seconds: float) -> None:
+        """Wait for the end of the job, then cancel it. Raises ``StopTimeout``."""
+        await asyncio.wait([self._started()], timeout=seconds)
+        if self.running:
+            left = unfinished_work(self._attempt.built, self.metrics())
+            await self.cancel()
+            raise StopTimeout(
+                f"job {self.name!r} was cancelled, since stop() did not end within {seconds:g} s; left were {left}"
+            )
 
     async def cancel(self) -> None:
         """End the job at once: records in flight are lost; everything that was opened is closed. Raises nothing."""
@@ -221,7 +273,7 @@ class Job:
     @property
     def checkpoints(self) -> Sequence[CheckpointInfo]:
         """The latest checkpoints with their outcomes, oldest first, over all restarts."""
-        return list(self._checkpoints.values())
+        return list(self._tally.latest.values())
 
     @property
     def restarts(self) -> Sequence[JobRestarted]:
@@ -233,18 +285,14 @@ class Job:
 
         Counters of steps and tasks start from zero at each restart.
         """
-        now = self._options.clock.now()
-        steps: dict[str, StepMetrics] = {
-            name: step_metrics(name, counters, now)
-            for name, counters in self._attempt.built.counters.items()
-        }
-        return JobMetrics(
-            steps=steps,
-            tasks=[self._task_metrics(task) for task in self._attempt.built.tasks],
-            checkpoints=self._tally.metrics(),
+        clock = self._options.clock
+        return job_metrics(
+            self._attempt.built,
+            self._tally,
+            self._reports,
             restarts=self._restarts[-1].attempt if self._restarts else 0,  # the list is limited
-            blocked=self._reports.blocked,
-            left_behind=self._reports.left_behind,
+            now=clock.now(),
+            steady=clock.steady(),
         )
 
     def results(self, sink: ResultSink[T]) -> Results[T]:
@@ -268,38 +316,27 @@ class Job:
             self._raised = True
             raise self._failure
 
-    def _task_metrics(self, task: StreamTask) -> TaskMetrics:
-        end = self._options.clock.steady() if task.stopped_at is None else task.stopped_at
-        waited = {why: task.loop.waited_so_far(why) for why in SuspendReason}
-        return TaskMetrics(
-            name=task.name,
-            subtask=task.id.subtask,
-            busy_s=max(0.0, end - task.started_at - sum(waited.values())),
-            idle_s=waited[SuspendReason.IDLE],
-            backpressured_s=waited[SuspendReason.BACKPRESSURED],
-            calling_s=waited[SuspendReason.CALLING],
-            aligning_s=waited[SuspendReason.ALIGNING],
-            queued_records=task.input.queued_records,
-        )
-
     async def _run(self, started: asyncio.Future[None]) -> None:
         """Run the job's own task. It keeps a failure instead of raising it, since the host may not await it."""
         enter_job(self)
         try:
             async with AsyncExitStack() as stack:
                 stack.enter_context(self._watched())
-                stack.push(self._fail_result_sinks)
+                stack.push(partial(fail_results, self._plan))
                 if not isinstance(self._recovery.restarts, NoRestart):
-                    for sink in self._result_sinks():
+                    for sink in result_sinks(self._plan):
                         sink.outlive_failures()
                 for source in sources_of(self._plan):
                     stack.push_async_callback(source.on_job_end)
                 await self._open_storage(stack)
                 await self._run_attempts(started)
+            self._status.change(JobStatus.FINISHED)
         except asyncio.CancelledError:
+            self._status.change(JobStatus.CANCELLED)
             raise
         except BaseException as exc:
             self._failure = first_cause(exc)
+            self._status.change(JobStatus.FAILED)
             if not isinstance(self._failure, Exception):
                 raise  # KeyboardInterrupt and SystemExit are errors of the program, not of the job
 
@@ -325,7 +362,7 @@ class Job:
         while True:
             self._attempt = await self._next_attempt(first=first)
             try:
-                await self._attempt.run(partial(_resolve, started))
+                await self._attempt.run(partial(self._on_started, started))
                 return
             except Exception as exc:
                 cause = first_cause(exc)
@@ -336,8 +373,14 @@ class Job:
                     if not isinstance(self._recovery.restarts, NoRestart):
                         cause.add_note(f"The job is not restarted: {decision.reason}")
                     raise
-            first = first and not self._completed_any()
+            first = first and not self._tally.can_restore
             await self._back_off(cause, decision)
+
+    def _on_started(self, started: asyncio.Future[None]) -> None:
+        draining = self._stopping is not None
+        self._status.change(JobStatus.DRAINING if draining else JobStatus.RUNNING)
+        if not started.done():
+            started.set_result(None)
 
     async def _next_attempt(self, *, first: bool) -> JobAttempt:
         # The content of a checkpoint is large: only the attempt refers to it, until it has restored it.
@@ -360,6 +403,7 @@ class Job:
             failed_at=self._options.clock.now(),
         )
         self._restarts.append(restarting)
+        self._status.change(JobStatus.RESTARTING)
         del self._restarts[:-_HISTORY]
         _log.warning(
             "job %r failed and is restarted in %d ms: %s",
@@ -387,6 +431,7 @@ class Job:
         elif not first or self._start_from is StartFrom.LATEST:
             restored = await storage.latest()
         if restored is not None:
+            self._status.change(JobStatus.RESTORING)
             self._emit_event(
                 JobRestored(
                     checkpoint=restored.manifest.id,
@@ -406,21 +451,12 @@ class Job:
             self._checkpoint_ended,
         )
 
-    def _completed_any(self) -> bool:
-        return any(
-            one.outcome is Outcome.COMPLETED and one.kind is not CheckpointKind.SAVEPOINT
-            for one in self._checkpoints.values()
-        )
-
     def _checkpoint_ended(self, info: CheckpointInfo) -> None:
-        self._checkpoints[info.id] = info
         self._tally.count(info)
         if info.outcome is Outcome.FAILED:
             _log.warning(
                 "job %r: %s %d failed: %s", self.name, info.kind.value, info.id, info.reason
             )
-        while len(self._checkpoints) > _HISTORY:
-            del self._checkpoints[next(iter(self._checkpoints))]
         self._emit_event(info)
 
     def _emit_event(self, event: JobEvent) -> None:
@@ -458,38 +494,7 @@ class Job:
 
     def _check_written(self, savepoint: str | None) -> None:
         """Raise ``JobStopped`` if the job has ended without writing the requested ``savepoint``."""
-        if savepoint is not None and all(
-            one.path != savepoint or one.outcome is not Outcome.COMPLETED
-            for one in self._checkpoints.values()
-        ):
+        if savepoint is not None and not self._tally.has_written(savepoint):
             raise JobStopped(
                 f"job {self.name!r} ended before a savepoint in {savepoint} could be written; restore from its storage"
             )
-
-    def _release_results(self) -> None:
-        """Let the job end although its results are not taken any more: those in flight are kept."""
-        for sink in self._result_sinks():
-            sink.release()
-
-    def _result_sinks(self) -> Iterator[ResultSink[Any]]:
-        for task in self._plan.tasks:
-            for node in task.nodes:
-                if isinstance(node.sink, ResultSink):
-                    yield node.sink
-
-    def _fail_result_sinks(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        """Pass the failure to iterators over results before the writers are closed."""
-        if error is None:
-            return
-        for sink in self._result_sinks():
-            sink.fail(first_cause(error))
-
-
-def _resolve(started: asyncio.Future[None]) -> None:
-    if not started.done():
-        started.set_result(None)

@@ -70,4 +70,7 @@ class Service:
         return web.json_response({"card": card, "cents": 0 if total is None else total.cents})
 
     async def get_health(self, request: web.Request) -> web.Response:
-        return web.Response(status=200 if self._running.running else 503)
+        """Answer 200 only while payments are processed; they are accepted at other times, too."""
+        status = self._running.status
+        healthy = status is af.metrics.JobStatus.RUNNING
+        return web.json_response({"status": status.value}, status=200 if healthy else 503)

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 from enum import Enum
+from typing import Final
 
 from aflow.model.elements import CheckpointKind
 from aflow.model.time import Timestamp
 from aflow.runtime.metrics import CheckpointMetrics
+
+#: The number of checkpoints that are kept for the host.
+_HISTORY: Final = 100
 
 
 class Outcome(Enum):
@@ -73,8 +77,10 @@ class CheckpointInfo:
 
 @dataclass(slots=True)
 class CheckpointTally:
-    """Counts the outcomes of the checkpoints of a job."""
+    """Counts the outcomes of the checkpoints of a job, and keeps the latest."""
 
+    #: By id, oldest first; at most ``_HISTORY``.
+    latest: dict[int, CheckpointInfo] = field(default_factory=dict[int, CheckpointInfo])
     completed: int = 0
     failed: int = 0
     last: CheckpointInfo | None = None
@@ -83,12 +89,30 @@ class CheckpointTally:
 
     def count(self, info: CheckpointInfo) -> None:
         """Count a checkpoint that has ended."""
+        self.latest[info.id] = info
+        while len(self.latest) > _HISTORY:
+            del self.latest[next(iter(self.latest))]
         if info.outcome is Outcome.FAILED:
             self.failed += 1
         if info.outcome is Outcome.COMPLETED:
             self.completed += 1
             self.last = info
             self.pauses.append(max((one.sync_ms for one in info.subtasks), default=0.0))
+
+    @property
+    def can_restore(self) -> bool:
+        """True if one of the latest checkpoints, other than a savepoint, was completed."""
+        return any(
+            one.outcome is Outcome.COMPLETED and one.kind is not CheckpointKind.SAVEPOINT
+            for one in self.latest.values()
+        )
+
+    def has_written(self, savepoint: str) -> bool:
+        """Return True if one of the latest checkpoints was completed in this folder."""
+        return any(
+            one.path == savepoint and one.outcome is Outcome.COMPLETED
+            for one in self.latest.values()
+        )
 
     def metrics(self) -> CheckpointMetrics:
         """Return the counters as metrics."""

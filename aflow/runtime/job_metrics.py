@@ -1,0 +1,69 @@
+"""The metrics of a job, collected when they are asked for, and the work that it has not done yet."""
+
+from __future__ import annotations
+
+from aflow.model.time import Timestamp
+from aflow.runtime.calls.reports import Reports
+from aflow.runtime.checkpoints.statistics import CheckpointTally
+from aflow.runtime.job_builder import Built
+from aflow.runtime.mailbox_loop import SuspendReason
+from aflow.runtime.metrics import JobMetrics, TaskMetrics, step_metrics
+from aflow.runtime.task import StreamTask
+
+
+def job_metrics(
+    built: Built,
+    tally: CheckpointTally,
+    reports: Reports,
+    *,
+    restarts: int,
+    now: Timestamp,
+    steady: float,
+) -> JobMetrics:
+    """Return the counters and the present activity; ``now`` in epoch ms, ``steady`` in seconds of the steady clock."""
+    return JobMetrics(
+        steps={
+            name: step_metrics(name, counters, now) for name, counters in built.counters.items()
+        },
+        tasks=[_task_metrics(task, steady) for task in built.tasks],
+        checkpoints=tally.metrics(),
+        restarts=restarts,
+        blocked=reports.blocked,
+        left_behind=reports.left_behind,
+    )
+
+
+def _task_metrics(task: StreamTask, steady: float) -> TaskMetrics:
+    end = steady if task.stopped_at is None else task.stopped_at
+    waited = {why: task.loop.waited_so_far(why) for why in SuspendReason}
+    return TaskMetrics(
+        name=task.name,
+        subtask=task.id.subtask,
+        busy_s=max(0.0, end - task.started_at - sum(waited.values())),
+        idle_s=waited[SuspendReason.IDLE],
+        backpressured_s=waited[SuspendReason.BACKPRESSURED],
+        calling_s=waited[SuspendReason.CALLING],
+        aligning_s=waited[SuspendReason.ALIGNING],
+        queued_records=task.input.queued_records,
+    )
+
+
+def unfinished_work(built: Built, metrics: JobMetrics) -> str:
+    """Return a phrase that names the work in flight: queued records, calls, and sinks that write."""
+    queued = [
+        f"{task.queued_records:,} records queued for {task.name!r}"
+        for task in metrics.tasks
+        if task.queued_records
+    ]
+    calls = [
+        f"{step.calls.in_flight:,} calls of {step.name!r}"
+        for step in metrics.steps.values()
+        if step.calls is not None and step.calls.in_flight
+    ]
+    writing = {
+        f"the writer of sink {sink.name!r}"
+        for task in built.tasks
+        for sink in task.chain.sinks
+        if sink.busy
+    }
+    return ", ".join([*queued, *calls, *sorted(writing)]) or "nothing that is counted"
