@@ -110,6 +110,15 @@ class KeyedFunctionOperator(ProcessFunctionOperator[F]):
     def declares(self) -> Mapping[str, bytes]:
         return descriptions(self._states)
 
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        """The names of the states."""
+        return tuple(state.name for state in self._states)
+
+    def read_state(self, name: str, key: Hashable) -> object | None:
+        """Return a state of ``key`` for readers outside of the step. Raises ``FlowDefinitionError``."""
+        return self._backend.get(name, key)
+
     def _cells(self) -> dict[StateSpec[Any], Any]:
         return {spec: self._backend.cell(spec) for spec in self._states}
 

@@ -59,6 +59,15 @@ class KeyedStateOperator(Operator):
     def close(self) -> None:
         self._to_close.close()
 
+    @property
+    def state_names(self) -> tuple[str, ...]:
+        """The names of the states."""
+        return tuple(state.name for state in self._states)
+
+    def read_state(self, name: str, key: Hashable) -> object | None:
+        """Return a state of ``key`` for readers outside of the step. Raises ``FlowDefinitionError``."""
+        return self._backend.get(name, key)
+
     def capture(self, *, changes: bool) -> CapturedRows:
         """Capture the state. Raises ``CheckpointError`` for a value that cannot be encoded."""
         return CapturedRows(self._backend.key_codec, self._backend.capture(changes=changes))

@@ -55,11 +55,13 @@ from aflow.runtime.recovery import (
     JobRestored,
     RecoveryOptions,
     StartFrom,
+    opened_storage,
     path_of_savepoint,
     start_from,
 )
 from aflow.runtime.restarts import NoRestart
 from aflow.runtime.start_reminder import StartReminder
+from aflow.runtime.state_query import StateReader
 
 T = TypeVar("T")
 
@@ -295,9 +297,15 @@ class Job:
             steady=clock.steady(),
         )
 
+    def state(self, step: str, name: str | None = None) -> StateReader:
+        """Return a reader of the keyed state of a step; ``name`` is the one of a ``KeyedProcess`` with several.
+
+        ``await job.state("totals").get(key)``. Raises ``FlowDefinitionError`` for an unknown step.
+        """
+        return StateReader(self._plan, step, name, lambda: (self.status, self._attempt.built.tasks))
+
     def results(self, sink: ResultSink[T]) -> Results[T]:
-        """Return an iterator over records that arrive in ``sink``. It ends with the job; raises ``JobStopped`` if that
-        fails."""
+        """Return an iterator over records that arrive in ``sink``. It ends with the job, or raises ``JobStopped``."""
         return aiter(sink)
 
     def _started(self) -> asyncio.Task[None]:
@@ -328,7 +336,9 @@ class Job:
                         sink.outlive_failures()
                 for source in sources_of(self._plan):
                     stack.push_async_callback(source.on_job_end)
-                await self._open_storage(stack)
+                self._storage = await opened_storage(self._recovery.checkpointing, self.name)
+                if self._storage is not None:
+                    stack.push_async_callback(self._storage.close)
                 await self._run_attempts(started)
             self._status.change(JobStatus.FINISHED)
         except asyncio.CancelledError:
@@ -343,16 +353,6 @@ class Job:
     def _watched(self) -> AbstractContextManager[None]:
         steps = [node.name for task in self._plan.tasks for node in task.nodes]
         return watching(self._options.watchdog, self._reports, steps)
-
-    async def _open_storage(self, stack: AsyncExitStack) -> None:
-        settings = self._recovery.checkpointing
-        if settings is not None:
-            storage = settings.storage
-            if isinstance(storage, str | PathLike):
-                storage = DirectoryStorage(storage)
-            stack.push_async_callback(storage.close)
-            await storage.open(self._plan.flow)
-            self._storage = storage
 
     async def _run_attempts(self, started: asyncio.Future[None]) -> None:
         """Run attempts until one ends normally or the failure is final."""

@@ -12,8 +12,10 @@ from typing import TypeAlias
 from aflow.errors import FlowDefinitionError, shown
 from aflow.model.time import Timestamp
 from aflow.runtime.calls.reports import CallReport
+from aflow.runtime.checkpoints.directory.storage import DirectoryStorage
 from aflow.runtime.checkpoints.settings import Checkpointing, check_bool
 from aflow.runtime.checkpoints.statistics import CheckpointInfo
+from aflow.runtime.checkpoints.storage import CheckpointStorage
 from aflow.runtime.restarts import ExponentialDelay, FailureRate, FixedDelay, NoRestart, Restarts
 
 
@@ -130,3 +132,18 @@ class RecoveryOptions:
         check_restart(self.restarts)
         check_bool(self.allow_dropped_state, "allow_dropped_state")
         check_on_event(self.on_event)
+
+
+async def opened_storage(settings: Checkpointing | None, flow: str) -> CheckpointStorage | None:
+    """Return the open storage of a flow, to be closed; None in a job without checkpoints."""
+    if settings is None:
+        return None
+    storage = settings.storage
+    if isinstance(storage, str | PathLike):
+        storage = DirectoryStorage(storage)
+    try:
+        await storage.open(flow)
+    except BaseException:
+        await storage.close()
+        raise
+    return storage
