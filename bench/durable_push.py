@@ -76,7 +76,7 @@ def measure(records: int, rounds: int) -> Measurement:
 async def _aflow(folder: Path, senders: int, records: int) -> tuple[float, list[float]]:
     async with af.DurablePushSource(folder / "log", of=Payment) as source:
         timed = await _send_all(source.send, senders, records)
-    log = RecordLog(folder / "log", DISK, description=b"", owner=b"", segment_bytes=1)
+    log = RecordLog(folder / "log", DISK, description=b"", identity="", owner=b"", segment_bytes=1)
     log.open()
     reader = LogReader(log, 0)
     found: list[bytes] = []

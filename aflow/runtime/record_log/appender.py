@@ -64,7 +64,7 @@ class _LogWork:
     """Work on the log between two writes."""
 
     do: Callable[[], Any]
-    done: asyncio.Future[Any]
+    done: asyncio.Future[Any] | None
 
 
 class _EndThread:
@@ -107,6 +107,12 @@ class LogAppender(Generic[T]):
         self._queue.put(_LogWork(self._log.close, done))
         self._queue.put(_EndThread())
         await asyncio.shield(done)
+
+    def close_now(self) -> None:
+        """Do so without the event loop, which has ended; blocks until the thread has ended."""
+        self._queue.put(_LogWork(self._log.close, None))
+        self._queue.put(_EndThread())
+        self._thread.join()
 
     # ------------------------------------------------------------------------------------------ in the thread
 
@@ -166,11 +172,11 @@ class LogAppender(Generic[T]):
             return
 
 
-def _resolve(done: asyncio.Future[Any], result: Any) -> None:
-    if not done.done():
+def _resolve(done: asyncio.Future[Any] | None, result: Any) -> None:
+    if done is not None and not done.done():
         done.set_result(result)
 
 
-def _fail(done: asyncio.Future[Any], error: BaseException) -> None:
-    if not done.done():
+def _fail(done: asyncio.Future[Any] | None, error: BaseException) -> None:
+    if done is not None and not done.done():
         done.set_exception(error)

@@ -24,7 +24,6 @@ from aflow.runtime.checkpoints.directory.files import (
 )
 from aflow.runtime.checkpoints.directory.names import TEMPORARY
 from aflow.runtime.record_log.segments import (
-    IDS_SUFFIX,
     SEGMENT_SUFFIX,
     Damaged,
     LogBlock,
@@ -43,8 +42,14 @@ from aflow.runtime.record_log.segments import (
 _LOCK: Final = "lock"
 _ENDED: Final = "ended"
 
+#: The number of characters of the identity of a log, in ASCII.
+IDENTITY: Final = 16
+
 #: Bytes that a reader reads at a time; more for a larger block.
 _CHUNK: Final = 1 << 20
+
+#: Bytes from which on the last segment is worth to be replaced.
+_LARGE: Final = 1 << 20
 
 #: Bytes of a segment in which its header must be.
 _HEADER_BYTES: Final = 1 << 20
@@ -64,10 +69,10 @@ class Segment:
 
 @dataclass(frozen=True, slots=True)
 class SeenId:
-    """The id of a record that was written at ``written_at``; position None if the record was released."""
+    """The id of a record that was written at ``written_at``."""
 
     id: str
-    position: int | None
+    position: int
     written_at: Timestamp
 
 
@@ -82,7 +87,8 @@ class NotLogged(Exception):
 class RecordLog:
     """The log in ``folder``. ``open`` comes first, ``close`` releases its lock.
 
-    ``description`` is stored in each segment. ``owner`` is the content of the lock file, for the messages of others.
+    ``description`` is stored in each segment. ``identity``, text of ``IDENTITY`` characters, is that of a new log; an
+    existing one keeps its own. ``owner`` is the content of the lock file, for the messages of others.
     """
 
     def __init__(
@@ -91,14 +97,21 @@ class RecordLog:
         files: Files,
         *,
         description: bytes,
+        identity: str,
         owner: bytes,
         segment_bytes: int,
     ) -> None:
         self.folder: Final = folder
         self.files: Final = files
-        self._header = file_header(description)
+        self._description_now = description
+        #: Distinguishes this log from others that were in the same folder: positions of those mean other records.
+        self.identity = identity
         self._owner = owner
         self._segment_bytes = segment_bytes
+        #: The last segment is replaced by an empty one when all of its records are released and it is this large.
+        self._large = min(segment_bytes, _LARGE)
+        #: By first position of a segment: the time of its last record with an id.
+        self._last_id: dict[int, Timestamp] = {}
         self._lock: HeldLock | None = None
         #: Ascending. Replaced as a whole, since readers use it in other threads.
         self.segments: tuple[Segment, ...] = ()
@@ -114,7 +127,10 @@ class RecordLog:
     @property
     def header_size(self) -> int:
         """Bytes of a segment before its first block."""
-        return len(self._header)
+        return len(self._header())
+
+    def _header(self) -> bytes:
+        return file_header(self.identity.encode() + self._description_now)
 
     @property
     def start(self) -> int:
@@ -163,30 +179,40 @@ class RecordLog:
         }
         paths = [(first, self.folder / segment_name(first)) for first in sorted(firsts)]
         segments = [Segment(first, path, self.files.size(path)) for first, path in paths]
-        descriptions: set[bytes] = set()
+        headers: set[bytes] = set()
         for segment in segments[:-1]:
-            descriptions.add(self._description(segment))
+            headers.add(self._header_of(segment))
         if segments:
-            segments[-1], self.end = self._valid_part(segments[-1], descriptions)
+            segments[-1], self.end = self._valid_part(segments[-1], headers)
             if not segments[-1].size:
                 segments.pop()
         self.segments = tuple(segments)
-        self.descriptions = frozenset(descriptions)
+        self._identify(headers)
+        self.descriptions = frozenset(header[IDENTITY:] for header in headers)
 
-    def _description(self, segment: Segment) -> bytes:
+    def _identify(self, headers: Iterable[bytes]) -> None:
+        """Take over the identity of the existing log. Raises ``SourceError`` if there are several."""
+        found = sorted({header[:IDENTITY].decode(errors="replace") for header in headers})
+        if len(found) > 1:
+            raise SourceError(
+                f"the folder {self.folder} has segments of several logs ({', '.join(found)}); keep those of one"
+            )
+        self.identity = found[0] if found else self.identity
+
+    def _header_of(self, segment: Segment) -> bytes:
         data = self.files.read_part(segment.path, 0, min(segment.size, _HEADER_BYTES))
         try:
             return read_file_header(data, segment.path)[0]
         except Damaged as exc:
             raise _damage(segment.path, 0, exc) from exc
 
-    def _valid_part(self, segment: Segment, descriptions: set[bytes]) -> tuple[Segment, int]:
+    def _valid_part(self, segment: Segment, headers: set[bytes]) -> tuple[Segment, int]:
         """Return the last segment without a torn end, and the position after its last record."""
         data = self.files.read(segment.path, segment.size)
         offset, end = 0, segment.first
         try:
-            description, offset = read_file_header(data, segment.path)
-            descriptions.add(description)
+            header, offset = read_file_header(data, segment.path)
+            headers.add(header)
             for block, after in blocks_in(data, offset, end, None):
                 offset, end = after, block.end
         except Damaged as exc:
@@ -204,41 +230,33 @@ class RecordLog:
         return replace(segment, size=offset), end
 
     def ids(self, since: Timestamp) -> list[SeenId]:
-        """Return the ids of records written at ``since`` or later, oldest first. Raises ``SourceError``."""
+        """Return the ids of records written at ``since`` or later, oldest first. Reads the whole log.
+
+        Raises ``SourceError``.
+        """
         found: list[SeenId] = []
-        for first in sorted(self._id_files()):
-            path = self.folder / _ids_name(first)
-            data = self.files.read(path, self.files.size(path))
-            try:
-                _, offset = read_file_header(data, path)
-                for block, _ in blocks_in(data, offset, 0, None):
-                    found += _released_ids(block, since)
-            except Damaged as exc:
-                raise _damage(path, 0, exc) from exc
         for segment, until in self._bounded():
-            data = self.files.read_part(segment.path, 0, segment.size)
             offset = 0
             try:
+                data = self.files.read_part(segment.path, 0, segment.size)
                 _, offset = read_file_header(data, segment.path)
                 for block, after in blocks_in(data, offset, segment.first, until):
                     offset = after
-                    if block.written_at >= since:
-                        found += _ids_of(block)
+                    if block.written_at >= since and (ids := _ids_of(block)):
+                        found += ids
+                        self._last_id[segment.first] = block.written_at
             except Damaged as exc:
                 raise _damage(segment.path, offset, exc) from exc
+            except OSError as exc:
+                raise SourceError(
+                    f"the log in {self.folder} cannot be read: {reason(exc)}"
+                ) from exc
         return found
 
     def _bounded(self) -> list[tuple[Segment, int]]:
         """Return each segment, with the position after its last valid record."""
         ends = (*(segment.first for segment in self.segments[1:]), self.end)
         return list(zip(self.segments, ends, strict=False))
-
-    def _id_files(self) -> list[int]:
-        return [
-            first
-            for name in self.files.names(self.folder)
-            if name.endswith(IDS_SUFFIX) and (first := first_position(name)) is not None
-        ]
 
     # ------------------------------------------------------------------------------------------------ writing
 
@@ -258,15 +276,18 @@ class RecordLog:
                 self.segments = (*self.segments[:-1], grown)
         except OSError as exc:
             raise NotLogged(reason(exc), is_certain=self._withdraw(begun=begun)) from exc
+        if any(name is not None for _, _, name in records):
+            self._last_id[self.segments[-1].first] = now
         self.end += len(records)
 
     def _begin_segment(self, block: bytes) -> None:
         path = self.folder / segment_name(self.end)
         self._file = self.files.create(path)
-        self._file.write(self._header + block)
+        header = self._header()
+        self._file.write(header + block)
         self._file.sync()
         self.files.sync_folder(self.folder)
-        segment = Segment(self.end, path, len(self._header) + len(block))
+        segment = Segment(self.end, path, len(header) + len(block))
         # One with the same name has no valid record.
         self.segments = (*(one for one in self.segments if one.first != self.end), segment)
 
@@ -297,37 +318,22 @@ class RecordLog:
             raise NotLogged(reason(exc), is_certain=False) from exc
         self.ended = True
 
-    def release(self, position: int, ids: Iterable[SeenId]) -> None:
-        """Remove the segments of which all records are before ``position``, except for the last one.
-
-        ``ids`` are those still needed, ascending by position: they are kept. Files of ids before the first of them are
-        removed. Raises ``OSError``; what is left then is removed by a later call.
+    def release(self, position: int, since: Timestamp) -> None:
+        """Remove the oldest segments of which all records are before ``position`` and no id was written at ``since``
+        or later; never the last segment. Raises ``OSError``; what is left then is removed by a later call.
         """
-        needed = [one for one in ids if one.position is not None]
-        if position >= self.end and self.segments and self.segments[-1].size >= self._segment_bytes:
+        if position >= self.end and self.segments and self.segments[-1].size >= self._large:
             # The last segment can be removed too if another one has the position after it.
             self._close_file()
             self._begin_segment(b"")
         for segment, end in self._bounded()[:-1]:
-            if end > position:
+            if end > position or self._last_id.get(segment.first, since - 1) >= since:
                 break
-            kept = [one for one in needed if segment.first <= (one.position or 0) < end]
-            if kept:
-                records = [(b"", one.written_at, one.id) for one in kept]
-                pieces = [file_header(b"ids"), encode_block(0, kept[-1].written_at, records)]
-                _ = store(self.files, self.folder / _ids_name(segment.first), pieces)
             self.files.remove(segment.path)
             self.segments = self.segments[1:]
-
-    def forget_ids(self, since: Timestamp) -> None:
-        """Remove the files of ids that were all written before ``since``. Raises ``OSError``."""
-        for first in self._id_files():
-            path = self.folder / _ids_name(first)
-            data = self.files.read(path, self.files.size(path))
-            with suppress(Damaged):
-                _, offset = read_file_header(data, path)
-                if read_header(data, offset).written_at < since:
-                    self.files.remove(path)
+            # After a loss of power, this segment must not be there again without the next one.
+            self.files.sync_folder(self.folder)
+            self._last_id.pop(segment.first, None)
 
     # ------------------------------------------------------------------------------------------------ closing
 
@@ -441,23 +447,11 @@ class LogReader:
         self._data, self._offset = self._read_file(segment, self._base, size), 0
 
 
-def _ids_name(first: int) -> str:
-    return f"{first:020d}{IDS_SUFFIX}"
-
-
 def _ids_of(block: LogBlock) -> list[SeenId]:
     return [
         SeenId(record[2], position, block.written_at)
         for position, record in enumerate(block.records, block.first)
         if record[2] is not None
-    ]
-
-
-def _released_ids(block: LogBlock, since: Timestamp) -> list[SeenId]:
-    return [
-        SeenId(name, None, at)
-        for _, at, name in block.records
-        if name is not None and at is not None and at >= since
     ]
 
 

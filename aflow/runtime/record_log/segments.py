@@ -39,7 +39,6 @@ MAX_RECORD: Final = 64 << 20
 BLOCK_BYTES: Final = 4 << 20
 
 SEGMENT_SUFFIX: Final = ".log"
-IDS_SUFFIX: Final = ".ids"
 
 _VERSION: Final = 1
 _MAGIC: Final = b"aflowlog"
@@ -52,7 +51,7 @@ _BLOCK_HEADER: Final = struct.Struct("<4sIIQqII")
 preceding fields."""
 _CHECKED: Final = _BLOCK_HEADER.size - 4
 
-_NAME: Final = re.compile(r"(\d{20})\.(?:log|ids)")
+_NAME: Final = re.compile(r"(\d{20})\.log")
 
 LogRecord: TypeAlias = tuple[bytes, Timestamp | None, str | None]
 """An encoded value, its timestamp (epoch ms), and its id; None without one."""
@@ -106,7 +105,7 @@ def segment_name(first: int) -> str:
 
 
 def first_position(name: str) -> int | None:
-    """Return the position in the name of a segment, or of a file of ids; None for any other name."""
+    """Return the position in the name of a segment; None for any other name."""
     found = _NAME.fullmatch(name)
     return None if found is None else int(found[1])
 
@@ -128,10 +127,14 @@ def read_file_header(data: bytes, path: Path) -> tuple[bytes, int]:
     if magic != _MAGIC:
         if not data.strip(b"\0"):
             raise Damaged("its header has only zeros")
-        raise SourceError(f"{path} is no segment of a log of aflow")
+        raise SourceError(
+            f"{path} is no segment of a log of aflow, or byte 0 is damaged; restore the file from a copy, or remove "
+            f"the folder and begin with an empty log"
+        )
     if version != _VERSION:
         raise SourceError(
-            f"{path} has version {version} of the format of logs, and this version of aflow reads version {_VERSION}"
+            f"{path} has version {version} of the format of logs in byte 8, and this version of aflow reads version "
+            f"{_VERSION}"
         )
     end = _FILE_HEADER.size + size
     description = data[_FILE_HEADER.size : end]

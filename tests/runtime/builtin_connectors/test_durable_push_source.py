@@ -21,8 +21,6 @@ from aflow.errors import (
 )
 from tests.runtime.builtin_connectors.helpers import eventually
 
-pytestmark = pytest.mark.asyncio
-
 SOON = timedelta(milliseconds=20)
 
 
@@ -68,6 +66,7 @@ class Service:
         return self.totals.values[-1] if self.totals.values else None
 
 
+@pytest.mark.asyncio
 async def test_a_job_processes_what_was_sent_before_and_while_it_runs(tmp_path: Path) -> None:
     service = Service(tmp_path)
     assert await service.source.send(1)
@@ -77,6 +76,7 @@ async def test_a_job_processes_what_was_sent_before_and_while_it_runs(tmp_path: 
         await eventually(lambda: service.last == 10)
 
 
+@pytest.mark.asyncio
 async def test_a_new_process_continues_after_the_last_checkpoint(tmp_path: Path) -> None:
     first = Service(tmp_path)
     async with first.start() as job:
@@ -93,6 +93,7 @@ async def test_a_new_process_continues_after_the_last_checkpoint(tmp_path: Path)
         await eventually(lambda: second.last == 1190)
 
 
+@pytest.mark.asyncio
 async def test_a_restart_in_the_process_loses_nothing_and_senders_do_not_notice(
     tmp_path: Path,
 ) -> None:
@@ -105,6 +106,7 @@ async def test_a_restart_in_the_process_loses_nothing_and_senders_do_not_notice(
         assert len(job.restarts) == 1
 
 
+@pytest.mark.asyncio
 async def test_records_sent_after_the_failure_of_a_job_are_kept_for_the_next(
     tmp_path: Path,
 ) -> None:
@@ -125,6 +127,7 @@ async def test_records_sent_after_the_failure_of_a_job_are_kept_for_the_next(
         await eventually(lambda: again.last == 6)
 
 
+@pytest.mark.asyncio
 async def test_the_log_is_closed_at_the_end_of_the_job(tmp_path: Path) -> None:
     service = Service(tmp_path)
     async with service.start():
@@ -135,6 +138,7 @@ async def test_the_log_is_closed_at_the_end_of_the_job(tmp_path: Path) -> None:
     await other.aclose()
 
 
+@pytest.mark.asyncio
 async def test_async_with_keeps_the_log_open_between_jobs(tmp_path: Path) -> None:
     service = Service(tmp_path)
     async with service.source as source:
@@ -147,6 +151,7 @@ async def test_async_with_keeps_the_log_open_between_jobs(tmp_path: Path) -> Non
         source.send_nowait(4)
 
 
+@pytest.mark.asyncio
 async def test_a_second_job_cannot_read_the_same_source(tmp_path: Path) -> None:
     service = Service(tmp_path)
     other = Service(tmp_path / "other", service.source)
@@ -161,6 +166,7 @@ async def test_a_second_job_cannot_read_the_same_source(tmp_path: Path) -> None:
 # ----------------------------------------------------------------------------------------------------- promises
 
 
+@pytest.mark.asyncio
 async def test_checkpointed_returns_when_a_checkpoint_covers_the_record(tmp_path: Path) -> None:
     service = Service(tmp_path, every=None)
     async with service.start() as job:
@@ -173,6 +179,7 @@ async def test_checkpointed_returns_when_a_checkpoint_covers_the_record(tmp_path
         assert await asyncio.wait_for(sending, 5)
 
 
+@pytest.mark.asyncio
 async def test_a_savepoint_does_not_meet_the_promise_of_a_checkpoint(tmp_path: Path) -> None:
     service = Service(tmp_path, every=None)
     async with service.start() as job:
@@ -185,6 +192,7 @@ async def test_a_savepoint_does_not_meet_the_promise_of_a_checkpoint(tmp_path: P
     assert await sending
 
 
+@pytest.mark.asyncio
 async def test_a_promise_of_a_job_that_ends_without_it_is_an_error(tmp_path: Path) -> None:
     service = Service(tmp_path, every=None)
     async with service.start() as job:
@@ -199,6 +207,7 @@ async def test_a_promise_of_a_job_that_ends_without_it_is_an_error(tmp_path: Pat
     await service.source.aclose()
 
 
+@pytest.mark.asyncio
 async def test_memory_returns_at_once(tmp_path: Path) -> None:
     service = Service(tmp_path)
     async with service.start():
@@ -207,6 +216,7 @@ async def test_memory_returns_at_once(tmp_path: Path) -> None:
         await eventually(lambda: service.last == sum(range(100)))
 
 
+@pytest.mark.asyncio
 async def test_a_cancelled_sender_leaves_the_source_usable(tmp_path: Path) -> None:
     service = Service(tmp_path, every=None)
     async with service.start() as job:
@@ -223,6 +233,7 @@ async def test_a_cancelled_sender_leaves_the_source_usable(tmp_path: Path) -> No
 # ---------------------------------------------------------------------------------------------------------- ids
 
 
+@pytest.mark.asyncio
 async def test_a_repeated_id_is_accepted_once(tmp_path: Path) -> None:
     service = Service(tmp_path)
     async with service.start():
@@ -233,18 +244,15 @@ async def test_a_repeated_id_is_accepted_once(tmp_path: Path) -> None:
         await eventually(lambda: service.last == 8)
 
 
-async def test_a_repeated_id_is_known_after_a_crash_and_after_the_release_of_its_record(
-    tmp_path: Path,
-) -> None:
-    small = DurablePushSource[int](tmp_path / "log", of=int, max_bytes=20_000)
-    service = Service(tmp_path, small)
+@pytest.mark.asyncio
+async def test_a_repeated_id_is_known_after_a_crash_and_after_checkpoints(tmp_path: Path) -> None:
+    service = Service(tmp_path)
     async with service.start() as job:
         for number in range(300):
-            await small.send(1, id=f"id {number}")
+            await service.source.send(1, id=f"id {number}")
         await eventually(lambda: service.last == 300)
         for _ in range(4):
             await job.checkpoint()
-        await eventually(lambda: _first_segment(tmp_path) > 0)
         await job.cancel()
 
     again = Service(tmp_path)
@@ -255,6 +263,19 @@ async def test_a_repeated_id_is_known_after_a_crash_and_after_the_release_of_its
         await eventually(lambda: again.last == 301)
 
 
+@pytest.mark.asyncio
+async def test_records_with_ids_are_removed_after_the_window(tmp_path: Path) -> None:
+    small = DurablePushSource[int](
+        tmp_path / "log", of=int, max_bytes=20_000, id_window=timedelta(milliseconds=50)
+    )
+    service = Service(tmp_path, small)
+    async with service.start():
+        for number in range(300):
+            await small.send(1, id=f"id {number}")
+        await eventually(lambda: _first_segment(tmp_path) > 0)
+
+
+@pytest.mark.asyncio
 async def test_a_repeated_id_waits_for_the_promise_of_the_first(tmp_path: Path) -> None:
     service = Service(tmp_path, every=None)
     async with service.start() as job:
@@ -266,6 +287,7 @@ async def test_a_repeated_id_waits_for_the_promise_of_the_first(tmp_path: Path) 
         assert await asyncio.wait_for(repeated, 5) is False
 
 
+@pytest.mark.asyncio
 async def test_the_cancellation_of_one_sender_does_not_cancel_others_of_the_same_id(
     tmp_path: Path,
 ) -> None:
@@ -281,6 +303,7 @@ async def test_the_cancellation_of_one_sender_does_not_cancel_others_of_the_same
 # ---------------------------------------------------------------------------------------------------- full logs
 
 
+@pytest.mark.asyncio
 async def test_a_full_log_refuses_until_checkpoints_have_covered_it(tmp_path: Path) -> None:
     source = DurablePushSource[int](
         tmp_path / "log", of=int, max_bytes=4_000, full_timeout=timedelta(milliseconds=10)
@@ -308,6 +331,7 @@ async def test_a_full_log_refuses_until_checkpoints_have_covered_it(tmp_path: Pa
         await eventually(lambda: service.last == accepted + 1)
 
 
+@pytest.mark.asyncio
 async def test_a_sender_waits_for_room(tmp_path: Path) -> None:
     source = DurablePushSource[int](
         tmp_path / "log", of=int, max_bytes=4_000, full_timeout=timedelta(seconds=30)
@@ -319,6 +343,7 @@ async def test_a_sender_waits_for_room(tmp_path: Path) -> None:
         await eventually(lambda: service.last == 400)
 
 
+@pytest.mark.asyncio
 async def test_a_record_larger_than_the_log_is_refused(tmp_path: Path) -> None:
     source = DurablePushSource[str](tmp_path / "log", of=str, max_bytes=1000)
 
@@ -330,6 +355,7 @@ async def test_a_record_larger_than_the_log_is_refused(tmp_path: Path) -> None:
 # ---------------------------------------------------------------------------------------------------- bad input
 
 
+@pytest.mark.asyncio
 async def test_values_of_another_type_are_refused_and_not_logged(tmp_path: Path) -> None:
     async with DurablePushSource[Click](tmp_path / "log", of=Click) as source:
         for wrong in (1, {"user": "a"}, Click(user=7)):  # type: ignore[arg-type]
@@ -338,6 +364,7 @@ async def test_values_of_another_type_are_refused_and_not_logged(tmp_path: Path)
     assert list((tmp_path / "log").glob("*.log")) == []
 
 
+@pytest.mark.asyncio
 async def test_a_log_of_another_type_is_refused(tmp_path: Path) -> None:
     async with DurablePushSource[Click](tmp_path / "log", of=Click) as source:
         await source.send(Click("a"))
@@ -351,6 +378,7 @@ async def test_a_log_of_another_type_is_refused(tmp_path: Path) -> None:
     ["", "x" * 257, "a\nb", "\ud800", 7],
     ids=["empty", "long", "line", "surrogate", "number"],
 )
+@pytest.mark.asyncio
 async def test_an_invalid_id_is_refused(tmp_path: Path, name: str) -> None:
     source = DurablePushSource[int](tmp_path / "log", of=int)
 
@@ -358,6 +386,7 @@ async def test_an_invalid_id_is_refused(tmp_path: Path, name: str) -> None:
         await source.send(1, id=name)
 
 
+@pytest.mark.asyncio
 async def test_records_with_and_without_timestamps_are_not_mixed(tmp_path: Path) -> None:
     async with DurablePushSource[int](tmp_path / "log", of=int) as source:
         await source.send(1, datetime(2024, 1, 1, tzinfo=UTC))
@@ -365,6 +394,7 @@ async def test_records_with_and_without_timestamps_are_not_mixed(tmp_path: Path)
             await source.send(2)
 
 
+@pytest.mark.asyncio
 async def test_a_job_without_checkpoints_is_refused(tmp_path: Path) -> None:
     flow = Flow("no checkpoints")
     flow.source(DurablePushSource[int](tmp_path / "log", of=int), name="numbers").to(
@@ -376,6 +406,7 @@ async def test_a_job_without_checkpoints_is_refused(tmp_path: Path) -> None:
             pass
 
 
+@pytest.mark.asyncio
 async def test_a_checkpoint_of_another_log_is_refused(tmp_path: Path) -> None:
     service = Service(tmp_path)
     async with service.start():
@@ -383,11 +414,199 @@ async def test_a_checkpoint_of_another_log_is_refused(tmp_path: Path) -> None:
         await eventually(lambda: service.last == 6)
 
     other = Service(tmp_path, DurablePushSource[int](tmp_path / "other log", of=int))
-    with pytest.raises(SourceError, match="continues at record 3 of the log in"):
+    await other.source.send_many(range(100))
+    with pytest.raises(SourceError, match="continues in another log than that in"):
         async with other.start() as job:
             await job.wait()
 
 
+@pytest.mark.asyncio
+async def test_a_log_that_has_lost_records_is_refused(tmp_path: Path) -> None:
+    service = Service(tmp_path)
+    async with service.start():
+        await service.source.send(1)
+        await service.source.send(2)
+        await eventually(lambda: service.last == 3)
+    path = tmp_path / "log" / f"{0:020d}.log"
+    data = path.read_bytes()
+    path.write_bytes(data[: data.index(b"\xafBLK", data.index(b"\xafBLK") + 1)])
+
+    again = Service(tmp_path)
+    with pytest.raises(
+        SourceError, match=r"continues at record 2 of the log in .*, which ends at record 1"
+    ):
+        async with again.start() as job:
+            await job.wait()
+
+
+@pytest.mark.asyncio
+async def test_a_savepoint_from_before_the_first_record_is_refused_once_it_is_removed(
+    tmp_path: Path,
+) -> None:
+    source = DurablePushSource[int](tmp_path / "log", of=int, max_bytes=4_000)
+    service = Service(tmp_path, source)
+    async with service.start() as job:
+        await eventually(lambda: job.metrics().steps["totals"] is not None)
+        await job.savepoint(tmp_path / "savepoint")
+        for number in range(100):
+            await source.send(number)
+        await eventually(lambda: _first_segment(tmp_path) > 0)
+
+    other = Service(tmp_path, every=None)
+    other.checkpointing = Checkpointing(storage=tmp_path / "other state")
+    with pytest.raises(SourceError, match="continues at record 0 of the log"):
+        async with other.start(restore=tmp_path / "savepoint") as job:
+            await job.wait()
+
+
+@pytest.mark.asyncio
+async def test_a_cancelled_first_send_leaves_the_log_usable(tmp_path: Path) -> None:
+    for delay in (0, 0.0003, 0.001, 0.002):
+        source = DurablePushSource[int](tmp_path / str(delay), of=int)
+        first = asyncio.create_task(source.send(1))
+        await asyncio.sleep(delay)
+        first.cancel()
+        await asyncio.wait([first])
+
+        assert await asyncio.wait_for(source.send(2), 10)
+        await source.aclose()
+
+
+@pytest.mark.asyncio
+async def test_the_first_send_after_the_end_of_the_input_is_refused_too(tmp_path: Path) -> None:
+    source = DurablePushSource[int](tmp_path / "log", of=int)
+    await source.send(1)
+    await source.end()
+    await source.aclose()
+
+    again = DurablePushSource[int](tmp_path / "log", of=int)
+    with pytest.raises(JobStopped, match="was ended"):
+        await again.send(2)
+    with pytest.raises(JobStopped, match="was ended"):
+        await again.send_many([2])
+    await again.aclose()
+
+
+@pytest.mark.asyncio
+async def test_a_sender_that_waits_for_room_is_refused_at_the_end_of_the_input(
+    tmp_path: Path,
+) -> None:
+    source = DurablePushSource[int](
+        tmp_path / "log", of=int, max_bytes=4_000, full_timeout=timedelta(seconds=30)
+    )
+    service = Service(tmp_path, source, every=None)
+    async with service.start() as job:
+        sending = [asyncio.create_task(source.send(1)) for _ in range(2000)]
+        await eventually(lambda: sum(one.done() for one in sending) > 5)
+        await asyncio.sleep(0.05)
+        await source.end()
+        await asyncio.wait_for(job.wait(), 20)
+        await asyncio.wait(sending)
+        accepted = sum(one.exception() is None for one in sending)
+
+    assert accepted < 2000
+    assert service.last == accepted
+    assert all(isinstance(one.exception(), JobStopped | None) for one in sending)
+
+
+@pytest.mark.asyncio
+async def test_the_log_stays_open_while_a_job_reads_it(tmp_path: Path) -> None:
+    service = Service(tmp_path)
+    async with service.start():
+        async with service.source:
+            await service.source.send(1)
+        await service.source.send(2)
+        await eventually(lambda: service.last == 3)
+
+
+@pytest.mark.asyncio
+async def test_a_promise_of_a_job_is_an_error_when_the_log_is_closed(tmp_path: Path) -> None:
+    for delay in (0, 0.05):
+        source = DurablePushSource[int](tmp_path / str(delay), of=int)
+        async with source:
+            sending = asyncio.create_task(source.send(1, ack=Ack.CHECKPOINTED))
+            await asyncio.sleep(delay)
+        with pytest.raises(JobStopped, match="the record is in the log"):
+            await asyncio.wait_for(sending, 10)
+
+
+@pytest.mark.parametrize("at", [2**63, -(2**63)], ids=["2**63", "-2**63"])
+@pytest.mark.asyncio
+async def test_a_timestamp_that_no_job_could_process_is_refused(tmp_path: Path, at: int) -> None:
+    source = DurablePushSource[int](tmp_path / "log", of=int)
+
+    with pytest.raises(FlowDefinitionError, match="is not between"):
+        await source.send(1, at)
+
+
+@pytest.mark.asyncio
+async def test_a_sender_that_waits_for_room_continues_in_a_log_that_was_closed_and_opened_again(
+    tmp_path: Path,
+) -> None:
+    source = DurablePushSource[str](
+        tmp_path / "log", of=str, max_bytes=4_000, full_timeout=timedelta(seconds=30)
+    )
+    async with source:
+        for _ in range(3):
+            await source.send("x" * 1000)
+        waiting = asyncio.create_task(source.send("y" * 1000))
+        await asyncio.sleep(0.02)
+        assert not waiting.done()
+    flow = Flow("texts")
+    flow.source(source, name="texts").to(CollectSink[str](), name="out")
+    checkpointing = Checkpointing(storage=tmp_path / "state", every=SOON, keep=1)
+    async with flow.start(checkpointing=checkpointing):
+        assert await asyncio.wait_for(waiting, 10)
+
+
+@pytest.mark.asyncio
+async def test_a_second_job_cannot_take_the_source_between_a_failure_and_the_restart(
+    tmp_path: Path,
+) -> None:
+    service = Service(tmp_path, fail_at=1)
+    other = Service(tmp_path / "other", service.source)
+    restart = af.restart.FixedDelay(3, timedelta(milliseconds=300))
+    async with service.start(restart=restart) as job:
+        await service.source.send(1)
+        await eventually(lambda: job.status is af.metrics.JobStatus.RESTARTING)
+        with pytest.raises(SourceError, match="is being read by a running job"):
+            async with other.start() as second:
+                await second.wait()
+        await eventually(lambda: service.last == 1)
+
+
+@pytest.mark.asyncio
+async def test_a_refused_record_does_not_decide_if_records_have_timestamps(tmp_path: Path) -> None:
+    async with DurablePushSource[int](tmp_path / "log", of=int) as source:
+        with pytest.raises(FlowDefinitionError, match="cannot log"):
+            await source.send("wrong", 5)  # type: ignore[arg-type]
+        assert await source.send(1)
+
+
+def test_a_source_continues_on_another_loop_after_the_first_has_ended(tmp_path: Path) -> None:
+    source = DurablePushSource[int](tmp_path / "log", of=int)
+
+    async def send() -> bool:
+        return await source.send(1)
+
+    assert asyncio.run(send())
+    assert asyncio.run(send())
+
+    async def close() -> None:
+        await source.aclose()
+
+    asyncio.run(close())
+    asyncio.run(DurablePushSource[int](tmp_path / "log", of=int).aclose())
+
+
+@pytest.mark.asyncio
+async def test_another_thread_is_refused(tmp_path: Path) -> None:
+    async with DurablePushSource[int](tmp_path / "log", of=int) as source:
+        with pytest.raises(SourceError, match="is open on another event loop, or thread"):
+            await asyncio.to_thread(source.send_nowait, 1)
+
+
+@pytest.mark.asyncio
 async def test_an_ended_input_ends_the_job_and_takes_no_more_records(tmp_path: Path) -> None:
     service = Service(tmp_path)
     async with service.start() as job:
@@ -407,6 +626,7 @@ async def test_an_ended_input_ends_the_job_and_takes_no_more_records(tmp_path: P
 # ------------------------------------------------------------------------------------------------------ reading
 
 
+@pytest.mark.asyncio
 async def test_a_slow_job_reads_from_files_what_does_not_fit_into_memory(tmp_path: Path) -> None:
     service = Service(tmp_path)
     async with service.source as source:
@@ -417,6 +637,7 @@ async def test_a_slow_job_reads_from_files_what_does_not_fit_into_memory(tmp_pat
             await eventually(lambda: service.last == sum(range(60_000)))
 
 
+@pytest.mark.asyncio
 async def test_the_job_gets_what_a_replay_would_give_it(tmp_path: Path) -> None:
     source = DurablePushSource[datetime](tmp_path / "log", of=datetime)
     seen: list[datetime] = []

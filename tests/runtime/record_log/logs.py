@@ -9,14 +9,25 @@ from aflow.runtime.record_log.log import LogReader, RecordLog
 from aflow.runtime.record_log.segments import LogRecord
 
 DESCRIPTION = b"text"
+IDENTITY = "0123456789abcdef"
 
 
 def new_log(
-    folder: Path, files: Files = DISK, *, segment_bytes: int = 200, description: bytes = DESCRIPTION
+    folder: Path,
+    files: Files = DISK,
+    *,
+    segment_bytes: int = 200,
+    description: bytes = DESCRIPTION,
+    identity: str = IDENTITY,
 ) -> RecordLog:
     """Return a log with small segments, which is not open."""
     return RecordLog(
-        folder, files, description=description, owner=b"process 1", segment_bytes=segment_bytes
+        folder,
+        files,
+        description=description,
+        identity=identity,
+        owner=b"process 1",
+        segment_bytes=segment_bytes,
     )
 
 

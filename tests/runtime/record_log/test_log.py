@@ -80,7 +80,7 @@ def test_released_segments_are_removed_and_positions_stay(tmp_path: Path) -> Non
         log.append([record(number)], 0)
     size = log.size
 
-    log.release(17, ())
+    log.release(17, since=0)
 
     assert 0 < log.start <= 17
     assert log.size < size
@@ -95,7 +95,7 @@ def test_a_released_log_keeps_its_end(tmp_path: Path) -> None:
     log = opened(tmp_path)
     for number in range(30):
         log.append([record(number)], 0)
-    log.release(30, ())
+    log.release(30, since=0)
     log.close()
 
     again = opened(tmp_path)
@@ -110,7 +110,7 @@ def test_a_single_large_segment_can_be_released(tmp_path: Path) -> None:
     log = opened(tmp_path)
     log.append([(bytes(1000), None, None)], 0)
 
-    log.release(1, ())
+    log.release(1, since=0)
 
     assert log.size < 200
     assert (log.start, log.end) == (1, 1)
@@ -124,30 +124,30 @@ def test_a_position_that_was_released_cannot_be_read(tmp_path: Path) -> None:
     log = opened(tmp_path)
     for number in range(30):
         log.append([record(number)], 0)
-    log.release(20, ())
+    log.release(20, since=0)
 
     with pytest.raises(SourceError, match="has no record 0 any more: it begins at"):
         LogReader(log, 0).read()
     log.close()
 
 
-def test_ids_are_found_again_in_the_log_and_after_its_release(tmp_path: Path) -> None:
+def test_a_segment_is_kept_as_long_as_an_id_in_it_is_known(tmp_path: Path) -> None:
     log = opened(tmp_path)
     for number in range(30):
-        log.append([record(number, f"id {number}")], 100 + number)
-    log.release(20, [SeenId(f"id {number}", number, 100 + number) for number in range(5, 20)])
+        log.append([record(number, f"id {number}" if number % 2 else None)], 100 + number)
+    log.release(30, since=110)
     first = log.start
     log.close()
 
     again = opened(tmp_path)
-    found = again.ids(since=103)
+    found = again.ids(since=110)
 
-    released = [SeenId(f"id {number}", None, 100 + number) for number in range(5, first)]
-    there = [SeenId(f"id {number}", number, 100 + number) for number in range(first, 30)]
-    assert found == released + there
-    assert again.ids(since=110)[0].id == "id 10"
-    again.forget_ids(since=1000)
-    assert [one for one in tmp_path.iterdir() if one.suffix == ".ids"] == []
+    assert 0 < first <= 11
+    assert found == [SeenId(f"id {number}", number, 100 + number) for number in range(11, 30, 2)]
+    again.release(30, since=110)
+    assert again.start == first
+    again.release(30, since=1000)
+    assert again.start > 20
     again.close()
 
 

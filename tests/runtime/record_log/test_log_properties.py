@@ -37,6 +37,8 @@ class Log(RuleBasedStateMachine):
         self.times: list[int] = []
         self.now = 0
         self.released = 0
+        #: Ids that were written earlier need not be known any more.
+        self.since = 0
         self.log: RecordLog = opened(self.folder)
         #: A reader that is never opened again, and the position that it has read to; None after a new process.
         self.reader: LogReader | None = None
@@ -52,16 +54,12 @@ class Log(RuleBasedStateMachine):
         self.records += records
         self.times += [self.now] * len(records)
 
-    @rule(share=st.floats(0, 1))
-    def release(self, share: float) -> None:
+    @rule(share=st.floats(0, 1), age=st.integers(0, 10))
+    def release(self, share: float, age: int) -> None:
         position = self.released + round(share * (len(self.records) - self.released))
         self.released = position
-        ids = [
-            SeenId(one[2], place, self.times[place])
-            for place, one in enumerate(self.records[:position])
-            if one[2] is not None
-        ]
-        self.log.release(position, ids)
+        self.since = max(self.since, self.now - age)
+        self.log.release(position, self.since)
         if self.reader is not None and self.reader.position < self.log.start:
             self.reader = None
 
@@ -91,6 +89,7 @@ class Log(RuleBasedStateMachine):
 
     def _begin_process(self) -> None:
         self.log = opened(self.folder)
+        self.log.ids(self.since)  # as a source does: it must know what to keep
         self.reader = None
 
     @rule()
@@ -109,10 +108,10 @@ class Log(RuleBasedStateMachine):
 
     @rule(since=st.integers(0, 40))
     def find_ids(self, since: int) -> None:
-        found = [(one.id, one.written_at) for one in self.log.ids(since)]
-        assert found == [
-            (record[2], at)
-            for record, at in zip(self.records, self.times, strict=True)
+        since = max(since, self.since)
+        assert self.log.ids(since) == [
+            SeenId(record[2], place, at)
+            for place, (record, at) in enumerate(zip(self.records, self.times, strict=True))
             if record[2] is not None and at >= since
         ]
 

@@ -28,6 +28,7 @@ class Waits:
         #: All records before it have reached the promise.
         self.reached = 0
         self._order: Final = count()
+        self._failure: Exception | None = None
         #: Position after a record, and its sender; a heap.
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
 
@@ -35,19 +36,14 @@ class Waits:
         return len(self._waiting)
 
     async def until(self, position: int) -> None:
-        """Wait until ``position`` is reached. Raises the error given to ``fail``."""
+        """Wait until ``position`` is reached. Raises the error given to ``fail``, which may precede the wait."""
         if position <= self.reached:
             return
+        if self._failure is not None:
+            raise self._failure
         reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        entry = (position, next(self._order), reached)
-        heapq.heappush(self._waiting, entry)
-        try:
-            await reached
-        except asyncio.CancelledError:
-            if entry in self._waiting:
-                self._waiting.remove(entry)
-                heapq.heapify(self._waiting)
-            raise
+        heapq.heappush(self._waiting, (position, next(self._order), reached))
+        await reached  # one that is cancelled is removed when its position is reached
 
     def reach(self, position: int) -> None:
         """Advance to ``position``, and release the senders that waited for it; it never goes back."""
@@ -57,8 +53,13 @@ class Waits:
             if not sender.done():
                 sender.set_result(None)
 
+    def resume(self) -> None:
+        """Let senders wait again."""
+        self._failure = None
+
     def fail(self, error: Exception) -> None:
-        """Raise ``error`` in all senders that wait."""
+        """Raise ``error`` in all senders that wait, and in later ones until ``resume``."""
+        self._failure = error
         waiting, self._waiting = self._waiting, []
         for _, _, sender in waiting:
             if not sender.done():

@@ -31,7 +31,7 @@ _log = logging.getLogger("aflow.record_log")
 
 
 IdPlace: TypeAlias = "asyncio.Future[int] | int"
-"""The position of a record with an id, or a future of it; 0 for a record that was released."""
+"""The position of a record with an id, or a future of it."""
 
 
 class OpenLog(Generic[T]):
@@ -63,11 +63,13 @@ class OpenLog(Generic[T]):
         self._bytes = log.size
         #: Bytes of records that are on their way.
         self._waiting_bytes = 0
+        #: True once no more records are accepted here.
+        self._over = False
         #: Senders that wait for room.
         self._blocked: set[asyncio.Future[None]] = set()
         self._ids: RecentIds[IdPlace] = RecentIds(id_window)
         for one in seen:
-            self._ids.add(one.id, one.position or 0, one.written_at)
+            self._ids.add(one.id, one.position, one.written_at)
 
     # ---------------------------------------------------------------------------------------------- accepting
 
@@ -82,7 +84,8 @@ class OpenLog(Generic[T]):
         return self._bytes + self._waiting_bytes + size <= self._max_bytes
 
     async def room(self, size: int, timeout: float) -> None:
-        """Wait for room, up to ``timeout`` seconds. Raises ``SourceFull``."""
+        """Wait for room, the end of the input or the close of the log, up to ``timeout`` seconds. Raises
+        ``SourceFull``."""
         if size > self._max_bytes:
             raise SourceFull(
                 f"records of {size:,} bytes do not fit into the log in {self.log.folder}, whose max_bytes leaves "
@@ -90,7 +93,7 @@ class OpenLog(Generic[T]):
             )
         try:
             async with asyncio.timeout(timeout):
-                while not self.has_room(size):
+                while not self.has_room(size) and not self._over:
                     changed: asyncio.Future[None] = self.loop.create_future()
                     self._blocked.add(changed)
                     try:
@@ -102,6 +105,11 @@ class OpenLog(Generic[T]):
 
     def full(self) -> SourceFull:
         """Return the error for a record that does not fit."""
+        if self._waiting_bytes > _WAITING_BYTES // 2:
+            return SourceFull(
+                f"{self._waiting_bytes:,} bytes of records wait to be written to the log in {self.log.folder}: the "
+                f"disk is slower than the senders; send again later (HTTP status 503)"
+            )
         unread = self.end - self.checkpointed.reached
         return SourceFull(
             f"the log in {self.log.folder} has {self._bytes:,} bytes, and max_bytes leaves {self._max_bytes:,} for "
@@ -136,6 +144,7 @@ class OpenLog(Generic[T]):
         error = written.error
         follows = self.tail.follows
         added: list[Logged[T]] = []
+        size = 0
         for addition in written.additions:
             self._waiting_bytes -= addition.size
             if error is not None:
@@ -143,6 +152,7 @@ class OpenLog(Generic[T]):
                 continue
             records, sender = addition.records, addition.position
             if follows:
+                size += addition.size
                 added += [
                     (value, record[1])
                     for value, record in zip(addition.values, records, strict=True)
@@ -153,7 +163,7 @@ class OpenLog(Generic[T]):
                 sender.set_result(position)
             position += len(records)
         self.end = position
-        self.tail.add(added)
+        self.tail.add(added, size)
         if self._blocked:
             self._unblock()
 
@@ -187,16 +197,10 @@ class OpenLog(Generic[T]):
 
     async def release(self, position: int) -> None:
         """Remove the records before ``position`` from the disk, in whole segments. Failures are logged."""
-        now = self._clock.now()
-        ids = [
-            SeenId(name, place, at)
-            for name, place, at in self._ids.items(now)
-            if isinstance(place, int) and place < position
-        ]
+        since = self._ids.oldest_known(self._clock.now())
 
         def remove() -> int:
-            self.log.release(position, ids)
-            self.log.forget_ids(self._ids.oldest_known(now))
+            self.log.release(position, since)
             return self.log.size
 
         try:
@@ -207,15 +211,28 @@ class OpenLog(Generic[T]):
 
     async def end_input(self) -> None:
         """Store the end of the input after all accepted records. Raises ``SourceError``."""
+        self._refuse_more()
         try:
             await self._appender.run(self.log.end_input)
         except NotLogged as exc:
-            raise _not_logged(self.log, exc) from exc
+            self._over = False
+            raise SourceError(
+                f"the end of the input could not be stored in {self.log.folder}: {exc}"
+            ) from exc
         self.tail.end()
 
     async def close(self) -> None:
         """Write what was accepted, and let other processes open the log."""
+        self._refuse_more()
         await self._appender.close()
+
+    def close_now(self) -> None:
+        """Do so in a program whose event loop has ended; blocks."""
+        self._appender.close_now()
+
+    def _refuse_more(self) -> None:
+        self._over = True
+        self._unblock()
 
 
 def _not_logged(log: RecordLog, error: NotLogged) -> SourceError:

@@ -16,10 +16,18 @@ from typing import Any, Final, Generic, TypeVar, cast, overload
 
 from anyio import to_thread
 
-from aflow.connect import Chunk, Position, Reader, Source, Split
+from aflow.connect import Position, Reader, Source, Split
 from aflow.errors import FlowDefinitionError, JobStopped, SourceError, shown
-from aflow.model.codecs import PLAIN, Codec, CodecError, codec_for, decode_all
-from aflow.model.time import Instant, Timestamp, positive_millis, to_millis, to_timestamp
+from aflow.model.codecs import PLAIN, Codec, CodecError, codec_for
+from aflow.model.time import (
+    MAX_TIMESTAMP,
+    MIN_TIMESTAMP,
+    Instant,
+    Timestamp,
+    positive_millis,
+    to_millis,
+    to_timestamp,
+)
 from aflow.runtime.builtin_connectors.durable_push.acknowledgements import Ack
 from aflow.runtime.builtin_connectors.durable_push.open_log import (
     ID_BYTES,
@@ -27,11 +35,12 @@ from aflow.runtime.builtin_connectors.durable_push.open_log import (
     IdPlace,
     OpenLog,
 )
-from aflow.runtime.builtin_connectors.durable_push.tail import Logged
-from aflow.runtime.builtin_connectors.record_count import count_in
+from aflow.runtime.builtin_connectors.durable_push.reader import LoggedReader, read_position
 from aflow.runtime.checkpoints.directory.files import DISK, Files
+from aflow.runtime.checkpoints.directory.threads import in_a_task
 from aflow.runtime.clock import SystemClock, clock_on
-from aflow.runtime.record_log.log import LogReader, RecordLog, SeenId
+from aflow.runtime.current_job import RunningJob, current_job
+from aflow.runtime.record_log.log import IDENTITY, RecordLog, SeenId
 from aflow.runtime.record_log.segments import MAX_RECORD, LogRecord
 from aflow.state.layouts import One, check_description, description
 
@@ -127,9 +136,11 @@ class DurablePushSource(Source[T], Generic[T]):
         self._kept_open = False
         #: True if records carry timestamps; None before the first one.
         self._dated: bool | None = None
-        #: True from the end of one job until the next one reads.
+        #: True from the end of one job until the next one reads: no sender waits for a checkpoint then.
         self._stopped = False
         self._ended = False
+        #: The job that reads it, from its first reader to its end, also between restarts; None in a test without a job.
+        self._job: RunningJob | None = None
         self.being_read = False
 
     # ------------------------------------------------------------------------------------------------ sending
@@ -160,6 +171,8 @@ class DurablePushSource(Source[T], Generic[T]):
             opened = self._opened
             if opened is None or opened.loop is not get_running_loop():
                 opened = await self._open()
+            if self._ended:
+                raise _input_ended()
             if id is not None and (place := opened.repeated(id)) is not None:
                 await self._meet(opened, promise, place, shared=True)
                 return False
@@ -187,6 +200,8 @@ class DurablePushSource(Source[T], Generic[T]):
         records, decoded = zip(*encoded, strict=True)
         while not (opened := await self._open()).has_room(size):
             await opened.room(size, self._full_timeout)
+        if self._ended:
+            raise _input_ended()
         position = opened.send(records, decoded, size, waits=promise is not Ack.MEMORY)
         if position is not None:
             await self._meet(opened, promise, position, count=len(records))
@@ -201,11 +216,13 @@ class DurablePushSource(Source[T], Generic[T]):
         """
         record, value = self._encoded(value, timestamp, id)
         size = len(record[0]) + (OVERHEAD if id is None else OVERHEAD + ID_BYTES)
-        opened = self._opened
+        opened = self._here()
         if opened is None:
             raise JobStopped(
                 f"{_NAME} is not open; use `async with source:`, start its job, or await send()"
             )
+        if self._ended:
+            raise _input_ended()
         if id is not None and opened.repeated(id) is not None:
             return False
         if not opened.has_room(size):
@@ -219,18 +236,25 @@ class DurablePushSource(Source[T], Generic[T]):
         The end is stored in the log, so later processes cannot send either.
         """
         opened = await self._open()
-        self._ended = self.bounded = True
-        await opened.end_input()
+        self._ended = True
+        try:
+            await in_a_task(opened.end_input, shielded=True)
+        except SourceError:
+            self._ended = False
+            raise
+        self.bounded = True
 
     def _encoded(
         self, value: T, timestamp: Instant | None, name: str | None
     ) -> tuple[LogRecord, T]:
         """Return a record as it is written, and its value as a job gets it, now or from the log."""
-        if self._ended:
-            raise JobStopped(f"the input of this {_NAME} was ended and takes no more records")
+        if (
+            self._ended
+        ):  # asked again when the log is open: an earlier process may have ended the input
+            raise _input_ended()
         if name is not None:
             _check_id(name)
-        at = None if timestamp is None else to_timestamp(timestamp, what="timestamp")
+        at = None if timestamp is None else _checked_time(timestamp)
         if self._dated is not (at is not None):
             self._check_dated(at is not None)
         try:
@@ -243,12 +267,11 @@ class DurablePushSource(Source[T], Generic[T]):
             raise FlowDefinitionError(
                 f"{_NAME} cannot log a record of {len(data):,} bytes; the limit is {MAX_RECORD:,}"
             )
+        self._dated = at is not None
         return (data, at, name), value
 
     def _check_dated(self, dated: bool) -> None:
-        if self._dated is None:
-            self._dated = dated
-        elif self._dated is not dated:
+        if self._dated is not None:
             raise FlowDefinitionError(
                 f"{_NAME} was sent a record {'with' if dated else 'without'} a timestamp after records "
                 f"{'without' if dated else 'with'} one; give every record a timestamp, or none"
@@ -273,8 +296,6 @@ class DurablePushSource(Source[T], Generic[T]):
             first = await (asyncio.shield(place) if shared else place)
         if promise is Ack.LOGGED:
             return
-        if first + count > opened.checkpointed.reached and self._stopped:
-            raise _job_ended()
         await opened.checkpointed.until(first + count)
 
     # ------------------------------------------------------------------------------------------- opening, closing
@@ -295,45 +316,66 @@ class DurablePushSource(Source[T], Generic[T]):
         await self.aclose()
 
     async def aclose(self) -> None:
-        """Write what was accepted, and let other processes use the log. A later ``send`` opens it again."""
+        """Write what was accepted, and let other processes use the log. A later ``send`` opens it again.
+
+        While a job reads the source, nothing is done: the log is closed at the end of the job.
+        """
+        self._here()
         async with self._changing:
+            if self.being_read or self._job is not None:
+                return
             opened, self._opened = self._opened, None
             if opened is not None:
                 opened.checkpointed.fail(_job_ended())
-                await opened.close()
+                await in_a_task(opened.close, shielded=True)
 
     async def _open(self) -> OpenLog[T]:
-        opened = self._opened
-        if opened is not None:
-            if opened.loop is not get_running_loop():
-                raise SourceError(
-                    f"this {_NAME} is open on another event loop; call its methods there, or close it there first"
-                )
+        if (opened := self._here()) is not None:
             return opened
         async with self._changing:
             if self._opened is None:
-                self._opened = await self._open_log()
+                # Completed if the sender is cancelled: the log would stay locked, and belong to nothing.
+                await in_a_task(self._open_log, shielded=True)
+            assert self._opened is not None
             return self._opened
 
-    async def _open_log(self) -> OpenLog[T]:
+    def _here(self) -> OpenLog[T] | None:
+        """Return the log if it is open. Raises ``SourceError`` on another event loop than the one that opened it."""
+        opened = self._opened
+        if opened is None:
+            return None
+        if opened.loop.is_closed():
+            opened.close_now()
+            self._opened, self._changing, self.being_read = None, asyncio.Lock(), False
+            return None
+        if opened.loop is not _running_loop():
+            raise SourceError(
+                f"this {_NAME} is open on another event loop, or thread; call its methods there: "
+                f"asyncio.run_coroutine_threadsafe(source.send(x), loop)"
+            )
+        return opened
+
+    async def _open_log(self) -> None:
         loop = get_running_loop()
         clock = clock_on(loop, SystemClock())
         log = RecordLog(
             self._folder,
             self._files,
             description=description(self._layout),
+            identity=os.urandom(IDENTITY // 2).hex(),
             owner=f"process {os.getpid()} on {socket.gethostname()}".encode(),
             segment_bytes=max(1, min(_LARGEST_SEGMENT, self._max_bytes // _SEGMENTS)),
         )
         seen = await to_thread.run_sync(partial(self._prepare, log, clock.now()))
         if log.ended:
             self._ended = self.bounded = True
-        opened = OpenLog[T](
+        opened = self._opened = OpenLog[T](
             log, clock, max_bytes=self._max_bytes, id_window=self._id_window, seen=seen
         )
         if log.ended:
             opened.tail.end()
-        return opened
+        if self._stopped:
+            opened.checkpointed.fail(_job_ended())
 
     def _prepare(self, log: RecordLog, now: Timestamp) -> list[SeenId]:
         """Open the log in a thread."""
@@ -349,119 +391,55 @@ class DurablePushSource(Source[T], Generic[T]):
     # -------------------------------------------------------------------------------------------------- reading
 
     async def splits(self) -> Sequence[Split]:
+        opened = await self._open()
         self._stopped = False
-        await self._open()
+        opened.checkpointed.resume()
         return _SPLITS
 
     async def reader(self, split: Split, position: Position | None) -> Reader[T]:
         """Open a reader; without a position, at the oldest record in the log."""
         opened = await self._open()
-        start = opened.log.start if position is None else count_in(position, _NAME)
+        start = opened.log.start
+        if position is not None:
+            identity, start = read_position(position)
+            if identity != opened.log.identity:
+                raise SourceError(
+                    f"the checkpoint continues in another log than that in {self._folder}; restore its files, or start "
+                    f"without the checkpoint"
+                )
         if start > opened.end:
             raise SourceError(
                 f"the checkpoint continues at record {start} of the log in {self._folder}, which ends at record "
-                f"{opened.end}: it is another log, or records were lost; restore its files, or start without the "
-                f"checkpoint"
+                f"{opened.end}: records were lost; restore its files, or start without the checkpoint"
             )
         if start < opened.log.start:
             raise SourceError(
                 f"the checkpoint continues at record {start} of the log in {self._folder}, which begins at record "
                 f"{opened.log.start}: later checkpoints of this job have covered the records between: restore one"
             )
-        if self.being_read:
+        job = current_job()
+        if self.being_read or (self._job is not None and self._job is not job):
             raise SourceError(
                 f"this {_NAME} is being read by a running job; give each job a {_NAME} of its own"
             )
-        self.being_read, self._stopped = True, False
+        self.being_read, self._job = True, job
         if position is not None:
             opened.checkpointed.reach(start)
-        return _LogReader(self, opened, self._codec, start)
+        return LoggedReader(opened, self._codec, start, self._on_reader_closed)
+
+    def _on_reader_closed(self) -> None:
+        self.being_read = False
 
     async def on_job_end(self) -> None:
         """Fail senders that wait for the job, and close the log unless ``async with`` keeps it open."""
-        if self.being_read:  # by another job, for which this one was refused
-            return
+        if self._job is not None and self._job is not current_job():
+            return  # it belongs to another job, for which this one was refused
+        self._job = None
         self._stopped = True
         if not self._kept_open:
             await self.aclose()
         elif self._opened is not None:
             self._opened.checkpointed.fail(_job_ended())
-
-
-class _LogReader(Reader[T]):
-    """Reads from files until it has reached the end of the log, then from memory."""
-
-    def __init__(
-        self, source: DurablePushSource[T], opened: OpenLog[T], codec: Codec[T], position: int
-    ) -> None:
-        self._source = source
-        self._opened = opened
-        self._codec = codec
-        self._position = position
-        #: Records that were read from files and not returned yet.
-        self._read: list[Logged[T]] = []
-        self._files: LogReader | None = None
-        opened.tail.unfollow()
-
-    async def read(self, limit: int) -> Chunk[T] | None:
-        tail = self._opened.tail
-        while True:
-            if self._read:
-                return self._chunk(self._read, limit)
-            if tail.follows and (records := tail.take(limit)):
-                return self._chunk(records, limit)
-            if self._position < self._opened.end:
-                tail.unfollow()
-                await self._read_files()
-            else:
-                # Nothing is written between the comparison and this line: both are on the loop.
-                tail.follow()
-                self._files = None
-                if not await tail.wait() and self._position >= self._opened.end:
-                    return None
-
-    def leftover(self) -> Chunk[T] | None:
-        """Return the records in memory. Others are still in the log, for the next job."""
-        tail = self._opened.tail
-        if not self._read and tail.follows:
-            self._read = tail.take(len(tail))
-        return self._chunk(self._read, len(self._read)) if self._read else None
-
-    async def _read_files(self) -> None:
-        if self._files is None:
-            self._files = LogReader(self._opened.log, self._position)
-        records = await to_thread.run_sync(self._files.read)
-        try:
-            values = decode_all(self._codec, [data for data, _, _ in records])
-        except CodecError as exc:
-            raise SourceError(
-                f"a record of the log in {self._opened.log.folder}, from position {self._position} on, cannot be "
-                f"read: {exc}"
-            ) from exc
-        self._read = [(value, record[1]) for value, record in zip(values, records, strict=True)]
-
-    def _chunk(self, records: list[Logged[T]], limit: int) -> Chunk[T]:
-        """Return the first of ``records``, all with or all without timestamps, and keep the others."""
-        dated = records[0][1] is not None
-        count = min(limit, len(records))
-        for place in range(count):
-            if (records[place][1] is not None) is not dated:
-                count = place
-                break
-        taken, self._read = records[:count], records[count:]
-        self._position += count
-        times = [at for _, at in taken if at is not None]
-        return Chunk([value for value, _ in taken], self._position, times if dated else None)
-
-    async def on_checkpoint_completed(self, position: Position) -> None:
-        self._opened.checkpointed.reach(count_in(position, _NAME))
-
-    async def on_checkpoints_removed(self, position: Position) -> None:
-        await self._opened.release(count_in(position, _NAME))
-
-    async def close(self) -> None:
-        self._opened.tail.unfollow()
-        self._source.being_read = False
 
 
 def _check_id(name: object) -> None:
@@ -470,6 +448,27 @@ def _check_id(name: object) -> None:
         raise FlowDefinitionError(
             f"the id of a record must be printable text of 1 to {_MAX_ID} characters, not {shown(name)}"
         )
+
+
+def _checked_time(timestamp: Instant) -> Timestamp:
+    """Return epoch ms. Raises ``FlowDefinitionError`` for times that no job could process."""
+    at = to_timestamp(timestamp, what="timestamp")
+    if not MIN_TIMESTAMP < at < MAX_TIMESTAMP:
+        raise FlowDefinitionError(
+            f"timestamp {at} is not between {MIN_TIMESTAMP} and {MAX_TIMESTAMP} (epoch ms)"
+        )
+    return at
+
+
+def _running_loop() -> asyncio.AbstractEventLoop | None:
+    try:
+        return get_running_loop()
+    except RuntimeError:
+        return None
+
+
+def _input_ended() -> JobStopped:
+    return JobStopped(f"the input of this {_NAME} was ended and takes no more records")
 
 
 def _checked(ack: object) -> Ack:

@@ -11,8 +11,9 @@ from aflow.model.time import Timestamp
 
 T = TypeVar("T")
 
-#: The most records that are held; a reader that is further behind reads files.
+#: The most records that are held, and about the most bytes; a reader that is further behind reads files.
 _CAPACITY: Final = 16_384
+_BYTES: Final = 16 << 20
 
 Logged: TypeAlias = tuple[T, Timestamp | None]
 """A value and its timestamp."""
@@ -24,8 +25,9 @@ class Tail(Generic[T]):
     Only what was written and synced is added.
     """
 
-    def __init__(self, capacity: int = _CAPACITY) -> None:
-        self._capacity = capacity
+    def __init__(self) -> None:
+        #: Bytes of what was added since the tail was last empty.
+        self._size = 0
         self._records: deque[Logged[T]] = deque()
         #: False while the reader reads files: nothing is held then.
         self._follows = False
@@ -49,11 +51,12 @@ class Tail(Generic[T]):
         self._follows = False
         self._records.clear()
 
-    def add(self, records: Sequence[Logged[T]]) -> None:
-        """Add records that were written, and wake the reader."""
+    def add(self, records: Sequence[Logged[T]], size: int) -> None:
+        """Add records that were written, of so many bytes, and wake the reader."""
         if self._follows:
+            self._size = size if not self._records else self._size + size
             self._records.extend(records)
-            if len(self._records) > self._capacity:
+            if len(self._records) > _CAPACITY or self._size > _BYTES:
                 self.unfollow()
         self._wake()
 
