@@ -9,6 +9,7 @@
     ├── RestoreError          a snapshot does not fit the pipeline that restores it
     ├── ConnectorError        a source or sink failed                                     the outside world's fault
     │   ├── SourceError
+    │   │   └── SourceInUse   another process uses the log of a DurablePushSource
     │   └── SinkError
     ├── JobStopped            the job does not run, so it cannot serve the request
     │   ├── MailboxClosed
@@ -36,6 +37,7 @@ __all__ = [
     "SinkError",
     "SourceError",
     "SourceFull",
+    "SourceInUse",
     "StopTimeout",
 ]
 
@@ -113,6 +115,10 @@ class ConnectorError(AflowError):
 
 class SourceError(ConnectorError):
     """A source could not be read; the message names the location (file, line, offset) and the reason."""
+
+
+class SourceInUse(SourceError):
+    """The log of a ``DurablePushSource`` is open in another process, or in another object of this one."""
 
 
 class SinkError(ConnectorError):

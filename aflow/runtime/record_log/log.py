@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
-from aflow.errors import SourceError
+from aflow.errors import SourceError, SourceInUse
 from aflow.model.time import Timestamp
 from aflow.runtime.checkpoints.directory.files import (
     Files,
@@ -150,7 +150,7 @@ class RecordLog:
             self.files.make_folder(self.folder)
             self._lock = self.files.lock(self.folder / _LOCK, self._owner)
         except Occupied as exc:
-            raise SourceError(
+            raise SourceInUse(
                 f"the log in {self.folder} is in use by {str(exc) or 'another process'}; give each process a folder "
                 f"of its own, such as DurablePushSource(f'log/{{worker}}'), or stop the other one first"
             ) from exc

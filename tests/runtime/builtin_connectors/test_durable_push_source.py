@@ -18,6 +18,7 @@ from aflow.errors import (
     RestoreError,
     SourceError,
     SourceFull,
+    SourceInUse,
 )
 from tests.runtime.builtin_connectors.helpers import eventually
 
@@ -144,7 +145,7 @@ async def test_async_with_keeps_the_log_open_between_jobs(tmp_path: Path) -> Non
     async with service.source as source:
         async with service.start():
             await source.send(1)
-        with pytest.raises(SourceError, match="in use by process"):
+        with pytest.raises(SourceInUse, match="in use by process"):
             await DurablePushSource[int](tmp_path / "log", of=int).send(2)
         assert source.send_nowait(3)
     with pytest.raises(JobStopped, match="is not open"):
