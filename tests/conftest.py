@@ -21,6 +21,12 @@ def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--type-checks", action="store_true", help="run `make types` meanwhile")
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_auto_num_workers() -> int:
+    # xdist asks before plugins are registered.
+    return processes.for_auto()
+
+
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(temporary_files)
     config.pluginmanager.register(report)

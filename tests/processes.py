@@ -62,8 +62,7 @@ def _weight(item: pytest.Item) -> int:
     return 1 if item.get_closest_marker("slow") is None else SLOW_WEIGHT
 
 
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers() -> int:
+def for_auto() -> int:
     """Return the number for ``-n auto``: one more than there are processors, since tests of Spark mostly wait."""
     processors: int | None = getattr(os, "process_cpu_count", os.cpu_count)()  # new in 3.13
     return min(MOST, 1 + (processors or 1))

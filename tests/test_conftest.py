@@ -11,6 +11,7 @@ from typing import cast
 
 import pytest
 
+from tests import processes
 from tests.processes import group_of, longest_group_first
 
 CONFTEST = Path(__file__).with_name("conftest.py")
@@ -252,3 +253,14 @@ def test_all_tests_that_share_fixtures_are_one_group(folder: str) -> None:
 def test_the_tests_of_another_file_are_another_group() -> None:
     assert group_of("tests/spark_like/test_a.py::test_one") == "tests/spark_like/test_a.py"
     assert group_of("tests/api/test_a.py::test_one[tests/spark/b]") == "tests/api/test_a.py"
+
+
+@pytest.mark.slow
+def test_auto_is_one_process_more_than_there_are_processors() -> None:
+    command = [sys.executable, "-m", "pytest", "-n", "auto", "tests/model/test_key_groups.py"]
+
+    done = subprocess.run(
+        command, cwd=Path(__file__).parents[1], capture_output=True, text=True, check=True
+    )
+
+    assert f"{processes.for_auto()} workers [" in done.stdout
