@@ -8,6 +8,7 @@ from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from typing import Any, Final, Protocol, cast
+from weakref import WeakValueDictionary
 
 from aflow.errors import FlowDefinitionError
 from aflow.model.distribution import install_command
@@ -15,8 +16,9 @@ from aflow.model.distribution import install_command
 #: Bytes written before RocksDB flushes them into a file, in the background.
 _WRITE_BUFFER: Final = 64 << 20
 
-#: Bytes of files that it caches in memory.
-_CACHE: Final = 64 << 20
+#: Bytes of files that all databases of the process cache in memory. Ten million rows of windows fit, which saves a fifth
+#: of the CPU time (benchmark `state`); less if each database had a part of its own.
+_CACHE: Final = 256 << 20
 
 
 def rocksdb_installed() -> bool:
@@ -38,7 +40,18 @@ def rocksdict() -> Any:
     )  # its types allow for keys that are text and numbers, which raw mode does not
 
 
-def _options(module: Any) -> Any:
+class BlockCache:
+    """The cache of all databases that are open. Its memory is freed with the last one of them."""
+
+    def __init__(self, module: Any) -> None:
+        self.blocks: Final[Any] = module.Cache(_CACHE)
+
+
+#: The cache by the name of the package, while a database is open.
+_open_caches: Final = WeakValueDictionary[str, BlockCache]()
+
+
+def _options(module: Any, block_cache: BlockCache) -> Any:
     options = module.Options(raw_mode=True)
     options.create_if_missing(True)
     options.set_write_buffer_size(_WRITE_BUFFER)
@@ -49,7 +62,7 @@ def _options(module: Any) -> Any:
     options.set_memtable_prefix_bloom_ratio(0.1)
     options.set_allow_concurrent_memtable_write(False)  # there is one writer
     tables = module.BlockBasedOptions()
-    tables.set_block_cache(module.Cache(_CACHE))
+    tables.set_block_cache(block_cache.blocks)
     tables.set_bloom_filter(10, False)
     options.set_block_based_table_factory(tables)
     return options
@@ -74,7 +87,9 @@ class RocksdbStore:
         self._batch: Final = module.WriteBatch
         self._unlogged: Final = module.WriteOptions()
         self._unlogged.disable_wal = True
-        self._db: Final = module.Rdict(str(folder / "rocksdb"), _options(module))
+        self.block_cache: Final = _open_caches.setdefault(module.__name__, BlockCache(module))
+        options = _options(module, self.block_cache)
+        self._db: Final = module.Rdict(str(folder / "rocksdb"), options)
         self._open = True
 
     def get(self, keys: Sequence[bytes]) -> list[bytes | None]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from weakref import ref
 
 import pytest
 from hypothesis import settings
@@ -50,6 +51,26 @@ def test_more_keys_than_the_limit_of_a_statement_are_read(store: Store) -> None:
     store.write((key, key) for key in keys)
 
     assert store.get(keys) == keys
+
+
+@pytest.mark.skipif(not rocksdb_installed(), reason="needs rocksdict")
+def test_databases_of_rocksdb_share_their_cache_until_the_last_one_is_released(
+    tmp_path: Path,
+) -> None:
+    folders = [tmp_path / name for name in "ab"]
+    for folder in folders:
+        folder.mkdir()
+    stores = [RocksdbStore(folder) for folder in folders]
+    caches = {id(store.block_cache) for store in stores}
+    last = ref(stores[0].block_cache)
+
+    for store in stores:
+        store.close()
+    del store
+    stores.clear()
+
+    assert len(caches) == 1
+    assert last() is None
 
 
 def test_a_view_does_not_change(store: Store) -> None:
