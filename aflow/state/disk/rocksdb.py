@@ -16,8 +16,8 @@ from aflow.model.distribution import install_command
 #: Bytes written before RocksDB flushes them into a file, in the background.
 _WRITE_BUFFER: Final = 64 << 20
 
-#: Bytes of files that all databases of the process cache in memory. Ten million rows of windows fit, which saves a fifth
-#: of the CPU time (benchmark `state`); less if each database had a part of its own.
+#: Bytes of files that all databases of the process cache in memory. Ten million rows of windows fit, which saves a
+#: fifth of the CPU time (benchmark `state`); less if each database had a part of its own.
 _CACHE: Final = 256 << 20
 
 

@@ -64,10 +64,8 @@ def test_databases_of_rocksdb_share_their_cache_until_the_last_one_is_released(
     caches = {id(store.block_cache) for store in stores}
     last = ref(stores[0].block_cache)
 
-    for store in stores:
-        store.close()
-    del store
-    stores.clear()
+    while stores:
+        stores.pop().close()
 
     assert len(caches) == 1
     assert last() is None
