@@ -128,6 +128,15 @@ class Reader(ABC, Generic[T_co]):
         """
         return None
 
+    async def on_results_committed(self, position: Position) -> None:
+        """Acknowledge what is before ``position``: it was processed, and all sinks have committed its results.
+
+        Later than ``on_checkpoint_completed``, since results of calls that were under way at that checkpoint are
+        committed by a later one. Results that wait for event time, as those of open windows, are not waited for. Called
+        in the same way. A no-op by default.
+        """
+        return None
+
     async def on_checkpoints_removed(self, position: Position) -> None:
         """Release what is before ``position``: no checkpoint is kept that continues before it.
 
@@ -139,7 +148,7 @@ class Reader(ABC, Generic[T_co]):
     async def close(self) -> None:
         """Release the resources of the reader. A no-op by default.
 
-        A reader with one of the two preceding methods is closed when the job ends, after the last checkpoint; others
+        A reader with one of the three preceding methods is closed when the job ends, after the last checkpoint; others
         are closed at the end of their split.
         """
         return None

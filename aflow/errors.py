@@ -14,6 +14,7 @@
     ├── JobStopped            the job does not run, so it cannot serve the request
     │   ├── MailboxClosed
     │   └── StopTimeout       a job did not end within the deadline of stop() (also a TimeoutError)
+    ├── NoResult              a pipeline has no result for the record of ask()
     ├── SourceFull            the buffer of a PushSource is full (also an asyncio.QueueFull)
     └── InternalError         an invariant of aflow is broken                             our fault: please report it
 """
@@ -32,6 +33,7 @@ __all__ = [
     "InternalError",
     "JobStopped",
     "MailboxClosed",
+    "NoResult",
     "OperatorError",
     "RestoreError",
     "SinkError",
@@ -135,6 +137,13 @@ class MailboxClosed(JobStopped):
 
 class StopTimeout(JobStopped, TimeoutError):
     """``Job.stop(deadline=…)`` did not end in time: the job was cancelled, and the message says what was left."""
+
+
+class NoResult(AflowError):
+    """The pipeline has processed the record of ``Job.ask``, and no result of it has reached a ``ReplySink``.
+
+    It was dropped by a filter or an error policy, for example, or is in the state of a window.
+    """
 
 
 class SourceFull(AflowError, QueueFull):

@@ -1,5 +1,6 @@
 """Metrics of jobs, as ``Job.metrics()`` returns them, and their status. Reached as ``aflow.metrics``."""
 
+from aflow.operators.latency import LatencyMetrics
 from aflow.runtime.job_status import JobStatus
 from aflow.runtime.metrics import (
     BlockedMetrics,
@@ -16,6 +17,7 @@ __all__ = [
     "CheckpointMetrics",
     "JobMetrics",
     "JobStatus",
+    "LatencyMetrics",
     "StepMetrics",
     "TaskMetrics",
 ]

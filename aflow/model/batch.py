@@ -11,6 +11,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, Final, Generic, TypeVar, cast
 
 from aflow.model.codecs import Codec
+from aflow.model.questions import Delivery
 from aflow.model.time import Timestamp
 
 T = TypeVar("T")
@@ -34,7 +35,7 @@ class Batch(Generic[T]):
     steps whose results depend on watermarks between records have it (docs/decisions/045).
     """
 
-    __slots__ = ("keys", "timestamps", "values", "watermarks")
+    __slots__ = ("delivery", "keys", "timestamps", "values", "watermarks")
 
     def __init__(
         self,
@@ -47,6 +48,8 @@ class Batch(Generic[T]):
         self.timestamps = timestamps
         self.keys = keys
         self.watermarks = watermarks
+        #: The question that the records belong to, while the batch is in a channel or a queue; nearly always None.
+        self.delivery: Delivery | None = None
 
     def __len__(self) -> int:
         return len(self.values)

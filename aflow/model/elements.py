@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
-from typing import Final
+from typing import Final, TypeAlias
 
 from aflow.model.time import Timestamp
 
@@ -60,6 +60,38 @@ class CancelBarrier:
     """Cancels checkpoint ``id`` in this channel: readers must not wait for its barrier."""
 
     id: int
+
+
+@dataclass(frozen=True, slots=True)
+class LatencyMarker:
+    """Measures the latency from a source to the sinks: it waits in every queue that the preceding records wait in.
+
+    Each exchange sends it to one reader. The source of the idea is Flink's ``LatencyMarker``; this one also waits for
+    the calls of asynchronous steps.
+    """
+
+    source: str
+    """The name of the source step."""
+    emitted_at: float
+    """Time at which the source began to process the preceding records (s, steady clock)."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProgressMarker:
+    """Follows all records that precede the barrier of ``checkpoint``, and the results of their calls.
+
+    Each exchange sends it to all readers, and a reader passes it on when it has it from all writers. So a sink that has
+    received it has received all results of those records.
+    """
+
+    checkpoint: int
+
+
+Marker: TypeAlias = LatencyMarker | ProgressMarker
+"""An element that is forwarded by each step after the results of the records that precede it, and changes nothing."""
+
+#: The checkpoint of a progress marker at the end of the input, which is later than all.
+AFTER_ALL_CHECKPOINTS: Final = 2**63 - 1
 
 
 @dataclass(frozen=True, slots=True)

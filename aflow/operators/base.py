@@ -2,8 +2,9 @@
 
 Contract. One operator object belongs to one subtask, and everything in it runs in that subtask's coroutine, so
 no other code of the task runs between the first and the last line of a method. Life cycle: ``open`` once, then any
-number of ``process``, ``on_watermark``, ``on_processing_time``, ``on_idle``, ``on_active``, ``snapshot``; ``end_input``
-once if the input ended by itself (after the final watermark, if there is one); ``close`` always, exactly once.
+number of ``process``, ``on_watermark``, ``on_processing_time``, ``on_idle``, ``on_active``, ``on_marker``,
+``snapshot``; ``end_input`` once if the input ended by itself (after the final watermark, if there is one); ``close``
+always, exactly once.
 ``restore`` is called after ``open`` and before everything else.
 
 Work that may take long, such as firing, is done in pieces (``operators/pieces.py``): then the operator gets its next
@@ -33,6 +34,7 @@ from aflow.machines.calls.on_error import (
 )
 from aflow.machines.calls.rate import SharedBuckets
 from aflow.model.batch import Batch, in_batches
+from aflow.model.elements import Marker
 from aflow.model.key_groups import DEFAULT_KEY_GROUPS, KeyGroupRange
 from aflow.model.keys import UnsupportedKey, check_key
 from aflow.model.time import MIN_TIMESTAMP, Clock, Timestamp
@@ -63,6 +65,10 @@ class Output(Protocol):
 
     def active(self) -> None:
         """Emit that the stream is active again."""
+        ...
+
+    def marker(self, marker: Marker) -> None:
+        """Emit a marker."""
         ...
 
     def side(self, tag: str, batch: Batch[Any]) -> None:
@@ -181,6 +187,10 @@ class Operator(ABC):
     def on_active(self) -> None:
         """Handle an input that is active again."""
         self.output.active()
+
+    def on_marker(self, marker: Marker) -> None:
+        """Handle a marker: forward it after the results of all preceding records that do not wait for time."""
+        self.output.marker(marker)
 
     def on_split_start(self, split: str) -> None:
         """Handle the start of ``split``, which the source in this chain begins to read."""

@@ -16,19 +16,26 @@ from asyncio import CancelledError
 from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from inspect import iscoroutine
+from itertools import takewhile
 from typing import Any, Final, TypeAlias
 
 from aflow.connect import Committable, Writer
 from aflow.errors import AflowError, SinkError, described
 from aflow.model.batch import Batch
+from aflow.model.elements import AFTER_ALL_CHECKPOINTS, LatencyMarker, Marker, ProgressMarker
+from aflow.model.questions import current_delivery
 from aflow.operators.base import Operator
+from aflow.operators.latency import LatencySamples
 
 #: Number of queued records from which on the task takes no more input.
 _CAPACITY: Final = 2048
 
 #: Largest number of records that are kept since the last preparation. With more, a checkpoint waits for the writer.
 _UNPREPARED: Final = 65_536
+
+_Work: TypeAlias = "Batch[Any] | Marker | _Preparation | _Commit | _Committed"
 
 Pending: TypeAlias = Sequence[tuple[int, Committable]]
 """Output that was prepared and not committed, with its checkpoint, ascending."""
@@ -49,6 +56,13 @@ class _Commit:
     checkpoint: int
 
 
+@dataclass(frozen=True, slots=True)
+class _Committed:
+    """Report that everything prepared up to a checkpoint is committed."""
+
+    checkpoint: int
+
+
 class SinkOperator(Operator):
     """Passes each batch to the writer at once if it is free, and queues batches while it is busy.
 
@@ -64,7 +78,7 @@ class SinkOperator(Operator):
         self.writing: Awaitable[Committable | None] | None = None
         #: The purpose of ``writing``; None for a batch.
         self._doing: _Preparation | _Commit | None = None
-        self._waiting: deque[Batch[Any] | _Preparation | _Commit] = deque()
+        self._waiting: deque[_Work] = deque()
         self._waiting_records = 0
         #: Output that was prepared and not committed, by checkpoint, ascending.
         self._pending: dict[int, Committable] = {}
@@ -74,6 +88,14 @@ class SinkOperator(Operator):
         self._unprepared_records = 0
         #: The newest committables: those of the restored checkpoint, until the writer has prepared one.
         self._newest: Pending = ()
+        #: Of recent markers, by the name of their source.
+        self.latencies: Final[dict[str, LatencySamples]] = {}
+        #: The checkpoint of the last progress marker that the writer has reached.
+        self._progress = 0
+        #: That progress when the writer prepared, by the checkpoint that it prepared for, ascending.
+        self._prepared_progress: dict[int, int] = {}
+        #: Called with progress that is committed; None if it is not reported.
+        self._on_committed: Callable[[int], None] | None = None
         #: Called when all restored batches are written; None if they are.
         self._caught_up: Callable[[], None] | None = None
 
@@ -96,12 +118,36 @@ class SinkOperator(Operator):
         """Keep the batches since the last preparation, so that checkpoints can bypass the writer."""
         self._unprepared = []
 
+    def report_progress(self, on_committed: Callable[[int], None]) -> None:
+        """Call ``on_committed`` with the checkpoint of the last progress marker whose preceding output is committed."""
+        self._on_committed = on_committed
+
     def process(self, batch: Batch[Any]) -> None:
         if self.writing is None:
             self._write(batch)
         else:
+            if (delivery := current_delivery()) is not None:
+                batch.delivery = delivery
+                delivery.hold()
             self._waiting.append(batch)
             self._waiting_records += len(batch)
+
+    def on_marker(self, marker: Marker) -> None:
+        if self.writing is None:
+            self._reached(marker)
+        else:
+            self._waiting.append(marker)
+
+    def end_input(self) -> None:
+        self.on_marker(ProgressMarker(AFTER_ALL_CHECKPOINTS))
+
+    def _reached(self, marker: Marker) -> None:
+        """Handle a marker: the writer has got all records that precede it."""
+        if isinstance(marker, ProgressMarker):
+            self._progress = marker.checkpoint
+        else:
+            took = self.context.steady() - marker.emitted_at
+            self.latencies.setdefault(marker.source, LatencySamples()).add(took)
 
     def mark(
         self, checkpoint: int, done: Callable[[Pending], None], *, overtaking: bool
@@ -122,15 +168,17 @@ class SinkOperator(Operator):
         It does not overtake other marks and commits: the batches before those belong to other checkpoints.
         """
         overtaken: list[Batch[Any]] = []
+        start = 0
         for place, one in enumerate(self._waiting):
             if isinstance(one, Batch):
                 overtaken.append(one)
             elif isinstance(one, _Preparation) and one.checkpoint == checkpoint:
                 del self._waiting[place]
-                self._waiting.insert(place - len(overtaken), one)
+                self._waiting.insert(start, one)
                 return overtaken
-            else:
+            elif not isinstance(one, LatencyMarker | ProgressMarker):
                 overtaken = []
+                start = place + 1
         return []
 
     def bypass(self, checkpoint: int) -> list[Batch[Any]] | None:
@@ -158,8 +206,14 @@ class SinkOperator(Operator):
     def commit_up_to(self, checkpoint: int) -> None:
         """Commit the output prepared for ``checkpoint``, which is complete, and for older ones."""
         under_way = {one.checkpoint for one in self._all_commits()}
-        due = [one for one in self._pending if one <= checkpoint and one not in under_way]
-        self._waiting.extendleft(_Commit(one) for one in reversed(due))
+        due: list[_Work] = [
+            _Commit(one) for one in self._pending if one <= checkpoint and one not in under_way
+        ]
+        if self._prepared_progress:
+            due.append(_Committed(checkpoint))
+        earlier = takewhile(lambda one: isinstance(one, _Commit | _Committed), self._waiting)
+        for place, one in enumerate(due, len(list(earlier))):
+            self._waiting.insert(place, one)
         self._continue()
 
     def continue_with(
@@ -216,13 +270,30 @@ class SinkOperator(Operator):
             match self._waiting.popleft():
                 case Batch() as batch:
                     self._waiting_records -= len(batch)
-                    self._write(batch)
+                    if batch.delivery is None:
+                        self._write(batch)
+                    else:
+                        batch.delivery.run(partial(self._write, batch))
                 case _Preparation() as mark:
                     self._doing = mark
+                    if self._progress:
+                        self._prepared_progress[mark.checkpoint] = self._progress
                     self._begin(self.writer.prepare, mark.checkpoint)
                 case _Commit() as commit:
                     self._doing = commit
                     self._begin(self.writer.commit, self._pending[commit.checkpoint])
+                case _Committed(checkpoint):
+                    self._report(checkpoint)
+                case LatencyMarker() | ProgressMarker() as marker:
+                    self._reached(marker)
+
+    def _report(self, checkpoint: int) -> None:
+        """Report the progress at the last preparation for ``checkpoint`` or an older one."""
+        progress = 0
+        for one in [one for one in self._prepared_progress if one <= checkpoint]:
+            progress = self._prepared_progress.pop(one)
+        if progress and self._on_committed is not None:
+            self._on_committed(progress)
 
     def _write(self, batch: Batch[Any]) -> None:
         # Hot path: once for each batch.

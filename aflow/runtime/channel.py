@@ -16,12 +16,23 @@ from itertools import islice
 from typing import Any, Final, TypeAlias
 
 from aflow.model.batch import Batch
-from aflow.model.elements import Active, Barrier, CancelBarrier, EndOfInput, Idle, Watermark
+from aflow.model.elements import (
+    Active,
+    Barrier,
+    CancelBarrier,
+    EndOfInput,
+    Idle,
+    Marker,
+    Watermark,
+)
+from aflow.model.questions import current_delivery
 
 #: Records: enough for a few batches, so that writer and reader do not alternate for each of them.
 DEFAULT_CAPACITY: Final = 4096
 
-Element: TypeAlias = Batch[Any] | Watermark | Idle | Active | Barrier | CancelBarrier | EndOfInput
+Element: TypeAlias = (
+    Batch[Any] | Watermark | Idle | Active | Marker | Barrier | CancelBarrier | EndOfInput
+)
 
 
 class Channel:
@@ -60,6 +71,9 @@ class Channel:
 
     def put_batch(self, batch: Batch[Any]) -> None:
         """Send records, even if the channel is full."""
+        if (delivery := current_delivery()) is not None:
+            batch.delivery = delivery
+            delivery.hold()
         self.records += len(batch.values)
         self.put(batch)
 
@@ -77,10 +91,13 @@ class Channel:
             self.on_barrier(barrier)
 
     def take(self, limit: int) -> Element:
-        """Take the first element; at most ``limit`` records of a batch. Raises ``IndexError`` when empty."""
+        """Take the first element; at most ``limit`` records of a batch. Raises ``IndexError`` when empty.
+
+        A batch of a question is not divided.
+        """
         element = self._elements.popleft()
         if type(element) is Batch:
-            if len(element.values) > limit:
+            if len(element.values) > limit and element.delivery is None:
                 self._elements.appendleft(element.slice(limit, len(element)))
                 element = element.slice(0, limit)
             self._freed(len(element.values))

@@ -13,7 +13,16 @@ from typing import Any, Final
 from aflow.errors import FlowDefinitionError, InternalError, OperatorError, shown
 from aflow.graph.nodes import Broadcast, Custom, Forward, HashByKey, Partitioning, Rebalance
 from aflow.model.batch import Batch
-from aflow.model.elements import ACTIVE, END_OF_INPUT, IDLE, Barrier, CancelBarrier, Watermark
+from aflow.model.elements import (
+    ACTIVE,
+    END_OF_INPUT,
+    IDLE,
+    Barrier,
+    CancelBarrier,
+    LatencyMarker,
+    Marker,
+    Watermark,
+)
 from aflow.model.key_groups import key_group, subtask_of
 from aflow.model.time import Timestamp
 from aflow.operators.base import RAISED, unsupported
@@ -29,6 +38,8 @@ class OutEdge(ABC):
     def __init__(self, step: str, channels: Sequence[Channel]) -> None:
         self.step = step
         self.channels = channels
+        #: The channel of the next latency marker.
+        self._measured = 0
 
     @property
     def full(self) -> bool:
@@ -53,6 +64,19 @@ class OutEdge(ABC):
 
     def active(self) -> None:
         self._send_to_all(ACTIVE)
+
+    def marker(self, marker: Marker) -> None:
+        """Emit a marker: one that measures latency to one reader after the other, others to all.
+
+        Latency is measured where records were sent just now: readers that have nothing to do would hide the others.
+        """
+        if type(marker) is LatencyMarker:
+            count = len(self.channels)
+            turns = [(self._measured + offset) % count for offset in range(1, count + 1)]
+            self._measured = next((turn for turn in turns if len(self.channels[turn])), turns[0])
+            self.channels[self._measured].put(marker)
+        else:
+            self._send_to_all(marker)
 
     def barrier(self, barrier: Barrier) -> None:
         """Emit a barrier: all that was sent before belongs to the checkpoint."""

@@ -17,6 +17,7 @@ from aflow.connect import BadRecord, Chunk, Reader, Source, Split
 from aflow.errors import FlowDefinitionError, SourceError, described, message_of
 from aflow.machines.batch_size import BatchSize
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Instant, Timestamp, to_timestamp
+from aflow.runtime.builtin_connectors.asked_chunk import AskedChunk
 from aflow.runtime.cancellation import JobTaskGroup, end_if_asked, user_code
 from aflow.runtime.checkpoints.reader_notices import ReaderNotices
 from aflow.runtime.failures import closing_async
@@ -372,8 +373,10 @@ def _without(chunk: Chunk[Any], first: int) -> Chunk[Any]:
 
 def _cannot_join(one: Chunk[Any], following: Chunk[Any]) -> bool:
     """Return True if the chunks cannot be joined: one has no timestamps, or has rejected records, whose order counts,
-    or a watermark or idleness is between them."""
+    or a watermark or idleness is between them, or one has the record of a question."""
     if one.rejected or following.rejected or one.watermark is not None or one.idle:
+        return True
+    if isinstance(one, AskedChunk) or isinstance(following, AskedChunk):
         return True
     return (one.timestamps is None) != (following.timestamps is None)
 

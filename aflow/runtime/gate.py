@@ -12,13 +12,23 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from aflow.errors import InternalError
 from aflow.machines.batch_size import BatchSize
 from aflow.machines.watermarks.valve import WatermarkValve
 from aflow.model.batch import Batch
-from aflow.model.elements import Active, Barrier, CancelBarrier, EndOfInput, Idle, Watermark
+from aflow.model.elements import (
+    Active,
+    Barrier,
+    CancelBarrier,
+    EndOfInput,
+    Idle,
+    LatencyMarker,
+    ProgressMarker,
+    Watermark,
+)
 from aflow.model.time import Timestamp
 from aflow.operators.base import Output
 from aflow.runtime.channel import Element, InputChannels
@@ -62,6 +72,10 @@ class Gate:
             frozenset[int]() if checkpointed is None else checkpointed.blocked
         )
         self._open = len(channels)
+        #: By channel that has not ended, the checkpoint of its last progress marker.
+        self._progress = dict.fromkeys(range(len(channels)), 0)
+        #: That of the last one that was passed on.
+        self._passed = 0
         #: By channel, restored records in flight that were not processed yet. Usually empty.
         self._restored: dict[int, int] = {}
         self._on_restored_all: Callable[[], None] | None = None
@@ -121,7 +135,9 @@ class Gate:
             self._checkpointed.on_element(index, element)
         if type(element) is Batch:
             start = self._steady()
-            if element.watermarks is None:
+            if element.delivery is not None:
+                element.delivery.run(partial(self._emit, index, element))
+            elif element.watermarks is None:
                 self._heads[index].emit(element)
             else:
                 self._emit_with_watermarks(index, element, element.watermarks)
@@ -131,6 +147,12 @@ class Gate:
         else:
             self._control(index, element)
         return True
+
+    def _emit(self, index: int, batch: Batch[Any]) -> None:
+        if batch.watermarks is None:
+            self._heads[index].emit(batch)
+        else:
+            self._emit_with_watermarks(index, batch, batch.watermarks)
 
     def _emit_with_watermarks(self, index: int, batch: Batch[Any], earned: list[Timestamp]) -> None:
         """Emit records of one channel with the watermarks that they meet here: no channel that counts is behind them.
@@ -170,8 +192,15 @@ class Gate:
                 self._push(valve.on_idle(index))
             case Active():
                 self._push(valve.on_active(index))
+            case LatencyMarker():
+                self._head.marker(element)
+            case ProgressMarker(checkpoint):
+                self._progress[index] = checkpoint
+                self._pass_progress()
             case EndOfInput():
                 self._open -= 1
+                del self._progress[index]
+                self._pass_progress()
                 self._push(valve.on_end(index))
                 if self._checkpointed is not None:
                     self._checkpointed.ended(index)
@@ -183,6 +212,13 @@ class Gate:
                 raise InternalError(
                     f"channel {index} carried {element!r}, which the gate does not handle"
                 )
+
+    def _pass_progress(self) -> None:
+        """Pass on a progress marker that all channels have sent. Without any channel, the sinks see the end."""
+        reached = min(self._progress.values(), default=0)
+        if reached > self._passed:
+            self._passed = reached
+            self._head.marker(ProgressMarker(reached))
 
     def _push(self, elements: Sequence[Watermark | Idle | Active]) -> None:
         for element in elements:

@@ -10,13 +10,14 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, AsyncExitStack, suppress
+from contextlib import AsyncExitStack, suppress
 from datetime import timedelta
 from functools import partial
 from os import PathLike
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from aflow.connect import Source
 from aflow.errors import (
     CheckpointError,
     FlowDefinitionError,
@@ -28,15 +29,14 @@ from aflow.errors import (
 from aflow.graph.plan import Plan
 from aflow.machines.restart import GiveUp, Restart
 from aflow.model.elements import CheckpointKind
-from aflow.model.time import positive_millis
+from aflow.model.time import Instant, positive_millis
 from aflow.runtime.attempt import Checkpoints, JobAttempt
 from aflow.runtime.builtin_connectors.result_sink import Results, ResultSink
 from aflow.runtime.calls.reports import Reports
 from aflow.runtime.calls.watchdog import watching
-from aflow.runtime.checkpoints.directory.reader import read_checkpoint
 from aflow.runtime.checkpoints.directory.storage import DirectoryStorage
 from aflow.runtime.checkpoints.statistics import CheckpointInfo, CheckpointTally, Outcome
-from aflow.runtime.checkpoints.storage import CheckpointStorage, Restored
+from aflow.runtime.checkpoints.storage import CheckpointStorage
 from aflow.runtime.current_job import enter_job, is_inside, outside_of_jobs, refuse_inside
 from aflow.runtime.failures import first_cause
 from aflow.runtime.job_metrics import job_metrics, unfinished_work
@@ -49,14 +49,17 @@ from aflow.runtime.plan_ends import (
     result_sinks,
     sources_of,
 )
+from aflow.runtime.questions import OpenQuestions
 from aflow.runtime.recovery import (
     JobEvent,
     JobRestarted,
     JobRestored,
     RecoveryOptions,
     StartFrom,
+    checkpoint_of,
     opened_storage,
     path_of_savepoint,
+    require_checkpointing,
     start_from,
 )
 from aflow.runtime.restarts import NoRestart
@@ -109,6 +112,7 @@ class Job:
         self._cancelled = False
         self._reminder = StartReminder(plan.flow)
         self._status = StatusRecord(plan.flow)
+        self._questions = OpenQuestions(plan)
 
     @property
     def name(self) -> str:
@@ -229,7 +233,7 @@ class Job:
             if seconds is not None:
                 await self._end_within(seconds)
             await self.wait()
-            self._check_written(place)
+            self._tally.check_written(self.name, place)
 
     async def _end_within(self, seconds: float) -> None:
         """Wait for the end of the job, then cancel it. Raises ``StopTimeout``."""
@@ -268,7 +272,7 @@ class Job:
 
     async def checkpoint(self) -> CheckpointInfo:
         """Take a checkpoint now, regardless of the interval. Raises the errors of ``savepoint``."""
-        self._check_checkpointing("checkpoint()")
+        require_checkpointing(self._recovery, "checkpoint()")
         refuse_inside(self, "checkpoint()")
         return await self._take(CheckpointKind.PERIODIC, None)
 
@@ -304,6 +308,23 @@ class Job:
         """
         return StateReader(self._plan, step, name, lambda: (self.status, self._attempt.built.tasks))
 
+    async def ask(
+        self,
+        source: Source[Any],
+        value: Any,
+        timestamp: Instant | None = None,
+        *,
+        timeout: timedelta | None = None,
+    ) -> Any:
+        """Send ``value`` to a ``PushSource`` or ``DurablePushSource``, and return the first result in a ``ReplySink``.
+
+        Raises ``NoResult`` as soon as no result can follow, ``TimeoutError`` after ``timeout``, ``JobStopped`` if the
+        job ends first, or restarts without the record, ``FlowDefinitionError`` for a source of another job or a flow
+        without ``ReplySink``, and the errors of ``send``. A cancellation does not withdraw the record.
+        """
+        refuse_inside(self, "ask()")
+        return await self._questions.ask(source, value, timestamp, timeout)
+
     def results(self, sink: ResultSink[T]) -> Results[T]:
         """Return an iterator over records that arrive in ``sink``. It ends with the job, or raises ``JobStopped``."""
         return aiter(sink)
@@ -329,8 +350,10 @@ class Job:
         enter_job(self)
         try:
             async with AsyncExitStack() as stack:
-                stack.enter_context(self._watched())
+                steps = [node.name for task in self._plan.tasks for node in task.nodes]
+                stack.enter_context(watching(self._options.watchdog, self._reports, steps))
                 stack.push(partial(fail_results, self._plan))
+                stack.callback(self._questions.job_ended)
                 if not isinstance(self._recovery.restarts, NoRestart):
                     for sink in result_sinks(self._plan):
                         sink.outlive_failures()
@@ -350,10 +373,6 @@ class Job:
             if not isinstance(self._failure, Exception):
                 raise  # KeyboardInterrupt and SystemExit are errors of the program, not of the job
 
-    def _watched(self) -> AbstractContextManager[None]:
-        steps = [node.name for task in self._plan.tasks for node in task.nodes]
-        return watching(self._options.watchdog, self._reports, steps)
-
     async def _run_attempts(self, started: asyncio.Future[None]) -> None:
         """Run attempts until one ends normally or the failure is final."""
         budget = self._recovery.restarts.machine()
@@ -366,7 +385,8 @@ class Job:
                 return
             except Exception as exc:
                 cause = first_cause(exc)
-                if not isinstance(cause, Exception) or self._is_final(cause):
+                unwanted = self._cancelled or self._stopping is not None
+                if unwanted or isinstance(cause, _FINAL_ERRORS) or not isinstance(cause, Exception):
                     raise
                 decision = budget.on_failure(clock.now(), self._options.random())
                 if isinstance(decision, GiveUp):
@@ -391,10 +411,6 @@ class Job:
             attempt.stop(drain=self._stopping)
         return attempt
 
-    def _is_final(self, cause: Exception) -> bool:
-        """Return True if another attempt would fail in the same way, or is not wanted."""
-        return self._cancelled or self._stopping is not None or isinstance(cause, _FINAL_ERRORS)
-
     async def _back_off(self, cause: Exception, decision: Restart) -> None:
         restarting = JobRestarted(
             cause=cause,
@@ -403,6 +419,7 @@ class Job:
             failed_at=self._options.clock.now(),
         )
         self._restarts.append(restarting)
+        self._questions.attempt_failed()
         self._status.change(JobStatus.RESTARTING)
         del self._restarts[:-_HISTORY]
         _log.warning(
@@ -424,12 +441,9 @@ class Job:
         settings, storage = self._recovery.checkpointing, self._storage
         if settings is None or storage is None:
             return None
-        restored: Restored | None = None
-        own = not (first and isinstance(self._start_from, str))
-        if first and isinstance(self._start_from, str):
-            restored = await read_checkpoint(self._start_from)
-        elif not first or self._start_from is StartFrom.LATEST:
-            restored = await storage.latest()
+        start = self._start_from if first else StartFrom.LATEST
+        own = not isinstance(start, str)
+        restored = await checkpoint_of(start, storage)
         if restored is not None:
             self._status.change(JobStatus.RESTORING)
             self._emit_event(
@@ -477,24 +491,10 @@ class Job:
             )
         return await coordinator.request(kind, path)
 
-    def _check_checkpointing(self, what: str) -> None:
-        if self._recovery.checkpointing is None:
-            raise FlowDefinitionError(
-                f"{what} needs a job with checkpointing; start it with checkpointing=Checkpointing(storage=…), "
-                f"with every=None if no periodic checkpoints are wanted"
-            )
-
     def _new_savepoint(self, path: str | PathLike[str], what: str) -> str:
         """Return the folder of a new savepoint. Raises an error before anything is done, as far as the names tell."""
-        self._check_checkpointing(what)
+        require_checkpointing(self._recovery, what)
         place = path_of_savepoint(path, what)
         if self.running and isinstance(self._storage, DirectoryStorage):
             self._storage.check_savepoint(place)
         return place
-
-    def _check_written(self, savepoint: str | None) -> None:
-        """Raise ``JobStopped`` if the job has ended without writing the requested ``savepoint``."""
-        if savepoint is not None and not self._tally.has_written(savepoint):
-            raise JobStopped(
-                f"job {self.name!r} ended before a savepoint in {savepoint} could be written; restore from its storage"
-            )

@@ -168,9 +168,11 @@ class JobBuilder:
         fetcher = self._fetcher(plan.head, environment, size)
         has_queued = channels.has_queued if fetcher is None else fetcher.has_queued
         chain = self._chains.build(plan, environment, writers, has_queued=has_queued)
-        if self._checkpointed is not None and _may_overtake(self._checkpointed.settings):
+        if self._checkpointed is not None:
             for sink in chain.sinks:
-                sink.keep_unprepared()
+                sink.report_progress(self._checkpointed.coordinator.notices.of_sink())
+                if _may_overtake(self._checkpointed.settings):
+                    sink.keep_unprepared()
         if self._restoration is not None:
             siblings = [one.start for one in self._environments[plan.index]]
             for operator in chain.operators:
@@ -211,12 +213,14 @@ class JobBuilder:
         """Return the input of a source, at the positions in the checkpoint; None in a task that reads channels."""
         if fetcher is None:
             return None
+        interval = self._options.latency_interval
         source = SourceInput(
             fetcher,
             chain.input_ports[0],
             chain.operators,
             self._options.clock,
             chain.pieces.when_finished,
+            None if interval is None else interval.total_seconds(),
         )
         if self._restoration is not None:
             subtask, progress = environment.id.subtask, self._restoration.progress(head.name)

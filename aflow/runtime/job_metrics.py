@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from aflow.model.time import Timestamp
+from aflow.operators.latency import LatencyMetrics, LatencySamples, latency_metrics
 from aflow.runtime.calls.reports import Reports
 from aflow.runtime.checkpoints.statistics import CheckpointTally
 from aflow.runtime.job_builder import Built
@@ -28,9 +29,19 @@ def job_metrics(
         tasks=[_task_metrics(task, steady) for task in built.tasks],
         checkpoints=tally.metrics(),
         restarts=restarts,
+        latencies=_latencies(built),
         blocked=reports.blocked,
         left_behind=reports.left_behind,
     )
+
+
+def _latencies(built: Built) -> list[LatencyMetrics]:
+    measured: dict[tuple[str, str], list[LatencySamples]] = {}
+    for task in built.tasks:
+        for sink in task.chain.sinks:
+            for source, samples in sink.latencies.items():
+                measured.setdefault((source, sink.name), []).append(samples)
+    return [latency_metrics(*pair, samples) for pair, samples in measured.items()]
 
 
 def _task_metrics(task: StreamTask, steady: float) -> TaskMetrics:

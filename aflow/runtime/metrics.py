@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, fields
 
 from aflow.machines.calls.counters import CallCounters
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Timestamp
+from aflow.operators.latency import LatencyMetrics
 
 
 @dataclass(slots=True)
@@ -137,6 +138,8 @@ class JobMetrics:
     """The number of restarts."""
     blocked: BlockedMetrics = field(default_factory=BlockedMetrics)
     """Blockages of the event loop, over all restarts."""
+    latencies: list[LatencyMetrics] = field(default_factory=list[LatencyMetrics])
+    """For each source and sink between which a marker has measured the latency."""
     left_behind: int = 0
     """Calls, and resources, that did not end when they were cancelled or closed, over all restarts."""
 

@@ -42,6 +42,9 @@ class Options:
     """The time for which the event loop may be blocked before that is reported with the step and the function: in the
     log while it lasts, and to ``on_event`` after it. Blockages shorter than one and a half times this may be missed.
     None: no watchdog. A loop of virtual time has none either."""
+    latency_interval: timedelta | None = timedelta(seconds=1)
+    """The least time between two markers that a subtask of a source emits to measure the latency to the sinks; it emits
+    them after records only. None: latency is not measured."""
     clock: RuntimeClock = field(default_factory=SystemClock)
     """The clock of processing time: that of the machine by default, or that of the loop on a loop of virtual time."""
 
@@ -59,6 +62,8 @@ class Options:
         positive_millis(self.loop_budget, what="Options.loop_budget")
         if self.watchdog is not None:
             positive_millis(self.watchdog, what="Options.watchdog")
+        if self.latency_interval is not None:
+            positive_millis(self.latency_interval, what="Options.latency_interval")
         if not isinstance(self.state, InMemory | OnDisk):
             raise FlowDefinitionError(
                 f"Options.state takes InMemory() or OnDisk(), not {shown(self.state)}"

@@ -13,6 +13,8 @@ from typing import Any, Final
 
 from aflow.errors import AflowError, OperatorError
 from aflow.model.batch import Batch
+from aflow.model.elements import Marker
+from aflow.model.questions import current_delivery, without_delivery
 from aflow.model.time import Timestamp
 from aflow.operators.base import Operator, Output
 from aflow.runtime.metrics import StepCounters
@@ -45,7 +47,7 @@ class OutputLink:
         counters.records_in += len(batch.values)
         counters.batches_in += 1
         if self._pieces.unfinished:
-            self._pieces.put(partial(self._process, batch))
+            self._pieces.put(_deferred(partial(self._process, batch)))
             return
         try:
             self._process(batch)
@@ -65,7 +67,7 @@ class OutputLink:
     def _pass_watermark(self, timestamp: Timestamp) -> None:
         """Advance the operator, for which no element waits."""
         try:
-            self._operator.on_watermark(timestamp)
+            without_delivery(partial(self._operator.on_watermark, timestamp))
         except AflowError:
             raise
         except (Exception, CancelledError, SystemExit) as exc:
@@ -85,8 +87,23 @@ class OutputLink:
         else:
             self._operator.on_active()
 
+    def marker(self, marker: Marker) -> None:
+        if self._pieces.unfinished:
+            self._pieces.put(partial(self._operator.on_marker, marker))
+        else:
+            self._operator.on_marker(marker)
+
     def side(self, tag: str, batch: Batch[Any]) -> None:
         raise TypeError("a link is one output of a step; side outputs are the step's")
+
+
+def _deferred(work: Callable[[], None]) -> Callable[[], None]:
+    """Return ``work`` for later: its output belongs to the question that is current now."""
+    delivery = current_delivery()
+    if delivery is None:
+        return work
+    delivery.hold()
+    return partial(delivery.run, work)
 
 
 class StepOutput:
@@ -127,6 +144,10 @@ class StepOutput:
         self._counters.idle = False
         for target in self.targets:
             target.active()
+
+    def marker(self, marker: Marker) -> None:
+        for target in self.targets:
+            target.marker(marker)
 
     def side(self, tag: str, batch: Batch[Any]) -> None:
         self._counters.count_side(tag, len(batch.values))

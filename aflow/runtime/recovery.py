@@ -12,10 +12,11 @@ from typing import TypeAlias
 from aflow.errors import FlowDefinitionError, shown
 from aflow.model.time import Timestamp
 from aflow.runtime.calls.reports import CallReport
+from aflow.runtime.checkpoints.directory.reader import read_checkpoint
 from aflow.runtime.checkpoints.directory.storage import DirectoryStorage
 from aflow.runtime.checkpoints.settings import Checkpointing, check_bool
 from aflow.runtime.checkpoints.statistics import CheckpointInfo
-from aflow.runtime.checkpoints.storage import CheckpointStorage
+from aflow.runtime.checkpoints.storage import CheckpointStorage, Restored
 from aflow.runtime.restarts import ExponentialDelay, FailureRate, FixedDelay, NoRestart, Restarts
 
 
@@ -86,6 +87,22 @@ def check_checkpointing(checkpointing: object, begins: StartFrom | str) -> None:
     if checkpointing is not None and not isinstance(checkpointing, Checkpointing):
         raise FlowDefinitionError(
             f"checkpointing takes Checkpointing(storage=…), not {shown(checkpointing)}"
+        )
+
+
+async def checkpoint_of(start: StartFrom | str, storage: CheckpointStorage) -> Restored | None:
+    """Return the checkpoint that an attempt continues from; None if it starts fresh. Raises ``RestoreError``."""
+    if isinstance(start, str):
+        return await read_checkpoint(start)
+    return await storage.latest() if start is StartFrom.LATEST else None
+
+
+def require_checkpointing(options: RecoveryOptions, what: str) -> None:
+    """Raise ``FlowDefinitionError`` if the job takes no checkpoints, which the call ``what`` needs."""
+    if options.checkpointing is None:
+        raise FlowDefinitionError(
+            f"{what} needs a job with checkpointing; start it with checkpointing=Checkpointing(storage=…), "
+            f"with every=None if no periodic checkpoints are wanted"
         )
 
 

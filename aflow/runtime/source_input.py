@@ -8,6 +8,7 @@ they are not read again.
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
@@ -15,8 +16,10 @@ from typing import Any
 from aflow.connect import BadRecord, Chunk, Position
 from aflow.errors import SourceError
 from aflow.model.batch import Batch
+from aflow.model.elements import LatencyMarker, ProgressMarker
 from aflow.model.time import MAX_TIMESTAMP, to_timestamp
 from aflow.operators.base import Operator, Output
+from aflow.runtime.builtin_connectors.asked_chunk import AskedChunk
 from aflow.runtime.clock import RuntimeClock
 from aflow.runtime.fetcher import Awaiting, Begun, Ended, Failed, Fetcher, Read
 from aflow.runtime.splits import Assigned, Progress, SplitPosition
@@ -32,8 +35,15 @@ class SourceInput:
         operators: Sequence[Operator],
         clock: RuntimeClock,
         when_finished: Callable[[Callable[[], None]], None],
+        latency_interval: float | None = None,
     ) -> None:
-        """``when_finished`` calls a function once no operator of the chain has unfinished work."""
+        """``when_finished`` calls a function once no operator of the chain has unfinished work.
+
+        ``latency_interval`` is the least time between two latency markers (s); None for no markers.
+        """
+        self._latency_interval = latency_interval
+        #: The time of the next latency marker (s, steady clock).
+        self._marker_due = -math.inf if latency_interval is not None else math.inf
         self._when_finished = when_finished
         self._fetcher = fetcher
         self._steady = clock.steady
@@ -174,8 +184,15 @@ class SourceInput:
             )
             times = None if chunk.timestamps is None else list(chunk.timestamps)
             start = self._steady()
-            self._head.emit(Batch(values, times))
+            batch = Batch(values, times)
+            if isinstance(chunk, AskedChunk) and chunk.delivery is not None:
+                chunk.delivery.hold()
+                chunk.delivery.run(partial(self._head.emit, batch))
+            else:
+                self._head.emit(batch)
             self._fetcher.size.took(len(values), self._steady() - start)
+            if start >= self._marker_due:
+                self._measure_latency(start)
         if chunk.watermark is not None:
             watermark = to_timestamp(chunk.watermark)
             self._tell(
@@ -183,6 +200,17 @@ class SourceInput:
             )
         if chunk.idle:
             self._tell([partial(one.on_split_idle, split) for one in self._operators])
+
+    def _measure_latency(self, start: float) -> None:
+        """Emit a latency marker after records whose processing began at ``start`` (s, steady clock)."""
+        if self._latency_interval is not None:
+            self._marker_due = start + self._latency_interval
+            self._head.marker(LatencyMarker(self._fetcher.name, start))
+
+    def emit_progress(self, checkpoint: int) -> None:
+        """Emit the marker that precedes the barrier of ``checkpoint``; not after the end of the input."""
+        if not self.finished:
+            self._head.marker(ProgressMarker(checkpoint))
 
     def _tell(self, calls: Iterable[Callable[[], None]]) -> None:
         """Make each of the ``calls`` to operators when the operators have no unfinished work.

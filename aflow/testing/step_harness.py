@@ -17,7 +17,7 @@ from typing import Any, Final, Generic, Self, TypeAlias, TypeVar
 
 from aflow.errors import FlowDefinitionError, JobStopped, shown
 from aflow.model.batch import Batch
-from aflow.model.elements import ACTIVE, IDLE, Active, Idle, Watermark
+from aflow.model.elements import ACTIVE, IDLE, Active, Idle, Marker, Watermark
 from aflow.model.key_groups import DEFAULT_KEY_GROUPS, key_group, ranges, subtask_of
 from aflow.model.tags import Tag
 from aflow.model.time import (
@@ -363,6 +363,9 @@ class RecordingOutput:
 
     def active(self) -> None:
         self.emitted.append(ACTIVE)
+
+    def marker(self, marker: Marker) -> None:
+        """Ignore a marker, which changes nothing."""
 
     def side(self, tag: str, batch: Batch[Any]) -> None:
         self.sides.setdefault(tag, []).append(_checked(batch))

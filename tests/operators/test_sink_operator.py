@@ -114,6 +114,22 @@ def test_an_overtaking_mark_does_not_overtake_an_older_mark(desk: Desk) -> None:
     assert desk.writer.asked == [[1], [2], "prepare 5", "prepare 6", [3]]
 
 
+def test_commits_that_waited_for_the_writer_are_in_the_order_of_their_checkpoints(
+    desk: Desk,
+) -> None:
+    for checkpoint in (5, 6):
+        desk.mark(checkpoint)
+        desk.done(f"output {checkpoint}")
+    desk.sink.process(Batch([1]))
+    desk.sink.process(Batch([2]))
+
+    desk.sink.commit_up_to(5)
+    desk.sink.commit_up_to(6)
+    desk.all_done()
+
+    assert desk.writer.asked[2:] == [[1], "commit output 5", "commit output 6", [2]]
+
+
 def test_a_checkpoint_remembers_all_that_was_prepared_and_not_committed(desk: Desk) -> None:
     desk.mark(5)
     desk.done("five")

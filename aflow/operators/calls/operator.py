@@ -26,21 +26,21 @@ from aflow.machines.calls.queues import CallQueue, OrderedCalls, UnorderedCalls
 from aflow.machines.calls.scheduler import CallScheduler
 from aflow.machines.calls.settings import CallOrder, CallSettings
 from aflow.model.batch import Batch
-from aflow.model.elements import ACTIVE, IDLE, Active, Idle, Watermark
-from aflow.model.keys import UnsupportedKey, check_key
+from aflow.model.elements import ACTIVE, IDLE, Active, Idle, Marker, Watermark
+from aflow.model.questions import current_delivery
 from aflow.model.time import MIN_TIMESTAMP, Timestamp
 from aflow.operators.base import RAISED, Operator, OperatorContext, StateSize
+from aflow.operators.calls.asked_calls import AskedCalls
+from aflow.operators.calls.checked_keys import CheckedKeys
 from aflow.operators.calls.emit import send_failure, send_results
 from aflow.operators.calls.functions import step_functions
 from aflow.operators.calls.handlers.keyed_handlers import KeyedHandlers
+from aflow.operators.calls.markers import WaitingMarkers
 from aflow.operators.calls.stored import StoredCalls
 from aflow.operators.calls.stored_fences import CapturedCalls, StoredFences, restored_queue
 from aflow.operators.calls.stored_results import ResultStore
 from aflow.operators.first_call import FirstCall
 from aflow.state.snapshot import Captured, OperatorSnapshot
-
-#: The number of checked keys after which all are forgotten, so that memory stays bounded.
-_CHECKED_KEYS: Final = 65_536
 
 
 def _noop(*_: object) -> None:
@@ -77,8 +77,9 @@ class AsyncOperator(Operator):
         self._received = MIN_TIMESTAMP
         #: True while the input is idle.
         self._idle = False
-        #: The keys that were checked. At most ``_CHECKED_KEYS`` and those of one batch.
-        self._checked_keys: set[Any] = set()
+        self._checked_keys: Final = CheckedKeys()
+        self._markers: Final = WaitingMarkers()
+        self._asked: Final = AskedCalls()
         #: The time to which the alarm is set (epoch ms).
         self._alarm_at: Timestamp | None = None
         cache = settings.cache
@@ -185,7 +186,10 @@ class AsyncOperator(Operator):
         self._look_for_output()
 
     def process(self, batch: Batch[Any]) -> None:
-        self._put(calls_of(batch, self._keys_of(batch) if self._is_keyed else None))
+        calls = calls_of(batch, self._keys_of(batch) if self._is_keyed else None)
+        if (delivery := current_delivery()) is not None:
+            self._asked.add(calls, delivery)
+        self._put(calls)
         self._act()
         self.on_ready()
 
@@ -212,25 +216,10 @@ class AsyncOperator(Operator):
 
     def _keys_of(self, batch: Batch[Any]) -> Sequence[Any]:
         keys = self.keys_of(batch)
-        try:
-            if self._checked_keys.issuperset(keys):
-                return keys
-        except TypeError:
-            pass  # a key cannot be hashed: the check names it
-        self._check_keys(keys, batch)
+        if (invalid := self._checked_keys.first_invalid(keys)) is not None:
+            index, error = invalid
+            raise self.failure_at(error, batch, index) from error
         return keys
-
-    def _check_keys(self, keys: Sequence[Any], batch: Batch[Any]) -> None:
-        """Raise ``OperatorError`` for the first of ``keys`` that keyed steps do not support."""
-        checked = self._checked_keys
-        for index, key in enumerate(keys):
-            try:
-                check_key(key)
-            except UnsupportedKey as exc:
-                raise self.failure_at(exc, batch, index) from exc
-            checked.add(key)
-        if len(checked) > _CHECKED_KEYS:
-            checked.clear()
 
     def on_watermark(self, timestamp: Timestamp) -> None:
         if timestamp <= self._received:
@@ -265,6 +254,12 @@ class AsyncOperator(Operator):
             self._put_fence(ACTIVE)
         else:
             super().on_active()
+
+    def on_marker(self, marker: Marker) -> None:
+        if calls := [one for one in self.scheduler.queue.calls if not one.is_timer]:
+            self._markers.put(marker, calls)
+        else:
+            super().on_marker(marker)
 
     def _put_fence(self, fence: Watermark | Idle | Active) -> None:
         self.scheduler.queue.put_fence(fence)
@@ -411,7 +406,9 @@ class AsyncOperator(Operator):
             raise scheduler.instructions.failure
         for one in scheduler.queue.take():
             if isinstance(one, list):
-                self._emit_run(one)
+                self._asked.emit(one, self._emit_run)
+                if self._markers:
+                    self._emit_markers(one)
             else:
                 self._emit_fence(one)
         if self._handlers is not None:
@@ -425,6 +422,10 @@ class AsyncOperator(Operator):
         else:
             self._set_time()
             self._handlers.emit(run, self._emit_results)
+
+    def _emit_markers(self, run: list[Call]) -> None:
+        for marker in self._markers.emitted(run, lambda: self.scheduler.queue.calls):
+            super().on_marker(marker)
 
     def _emit_results(self, run: list[Call]) -> None:
         if self.scheduler.without_results:

@@ -12,6 +12,7 @@ from aflow.runtime.builtin_connectors.durable_push.acknowledgements import Ack
 from aflow.runtime.builtin_connectors.durable_push.source import DurablePushSource
 from aflow.runtime.builtin_connectors.iterable_source import IterableSource
 from aflow.runtime.builtin_connectors.push_source import PushSource
+from aflow.runtime.builtin_connectors.reply_sink import ReplySink
 from aflow.runtime.builtin_connectors.result_sink import Results, ResultSink
 from aflow.runtime.builtin_connectors.thread_source import ThreadSource
 
@@ -23,6 +24,7 @@ __all__ = [
     "DurablePushSource",
     "IterableSource",
     "PushSource",
+    "ReplySink",
     "ResultSink",
     "Results",
     "ThreadSource",

@@ -9,7 +9,9 @@ from typing import Final, Generic, TypeAlias, TypeVar
 
 from aflow.connect import Chunk, Position, Reader, Source, Split
 from aflow.errors import FlowDefinitionError, JobStopped, SourceError, SourceFull
+from aflow.model.questions import Delivery, Question
 from aflow.model.time import Instant, Timestamp, to_timestamp
+from aflow.runtime.builtin_connectors.asked_chunk import AskedChunk
 from aflow.runtime.builtin_connectors.record_count import check_capacity, count_in
 
 T = TypeVar("T")
@@ -88,6 +90,14 @@ class PushSource(Source[T], Generic[T]):
             )
         self._inbox.put(record)
 
+    async def send_question(self, value: T, timestamp: Instant | None, question: Question) -> None:
+        """Send the record of a question, as ``send``; used by ``Job.ask``."""
+        record = self._record(value, timestamp)
+        if self._inbox.has_room:
+            self._inbox.put(record, question)
+        else:
+            await self._inbox.queue_up(deque((record,)), 1, question)
+
     def close(self) -> None:
         """End the input. Records that were sent, including those of waiting senders, are processed first."""
         self._closed = True
@@ -128,10 +138,18 @@ class PushSource(Source[T], Generic[T]):
 class _Sender(Generic[T]):
     """A sender that waits for room: its remaining records, and a future for the end of its wait."""
 
-    __slots__ = ("count", "records", "served")
+    __slots__ = ("count", "question", "records", "served")
 
-    def __init__(self, records: deque[_Record[T]], count: int, served: Future[None]) -> None:
+    def __init__(
+        self,
+        records: deque[_Record[T]],
+        count: int,
+        question: Question | None,
+        served: Future[None],
+    ) -> None:
         self.records = records
+        #: That of its only record.
+        self.question = question
         #: Records of the call, including those that were accepted at once.
         self.count = count
         self.served = served
@@ -144,6 +162,10 @@ class _Inbox(Generic[T]):
         self.capacity = capacity
         #: Accepted and not read yet. Never more than ``capacity``.
         self.records: deque[_Record[T]] = deque()
+        #: The number of records that were taken.
+        self._taken = 0
+        #: By the number of their record, the first is 0: those of accepted records that were not taken.
+        self._questions: dict[int, Question] = {}
         #: Senders that wait for room, in their order. While there is one, ``records`` is full.
         self._senders: deque[_Sender[T]] = deque()
         #: The reader, while it waits for a record.
@@ -158,13 +180,17 @@ class _Inbox(Generic[T]):
         """True if a record can be accepted before the next await; it overtakes no sender, since none waits then."""
         return len(self.records) < self.capacity
 
-    def put(self, record: _Record[T]) -> None:
+    def put(self, record: _Record[T], question: Question | None = None) -> None:
+        if question is not None:
+            self._questions[self._taken + len(self.records)] = question
         self.records.append(record)
         self._wake_reader()
 
-    async def queue_up(self, records: deque[_Record[T]], count: int) -> None:
+    async def queue_up(
+        self, records: deque[_Record[T]], count: int, question: Question | None = None
+    ) -> None:
         """Wait until all ``records``, the last of ``count``, are accepted."""
-        sender = _Sender(records, count, get_running_loop().create_future())
+        sender = _Sender(records, count, question, get_running_loop().create_future())
         self._senders.append(sender)
         try:
             await sender.served
@@ -190,13 +216,33 @@ class _Inbox(Generic[T]):
             if not sender.served.done():
                 sender.served.set_exception(_job_ended(sender.count, len(sender.records)))
 
-    async def take(self, limit: int) -> Sequence[_Record[T]]:
-        """Return queued records, at most ``limit``; wait while there are none. Returns none at the end."""
+    async def take(self, limit: int) -> tuple[Sequence[_Record[T]], Question | None]:
+        """Return queued records, at most ``limit``; wait while there are none. Returns none at the end.
+
+        The record of a question is returned alone, with the question.
+        """
         while not self.records and not self._ended:
             self._wanted = get_running_loop().create_future()
             await self._wanted
-        taken = [self.records.popleft() for _ in range(min(limit, len(self.records)))]
+        count = min(limit, len(self.records))
+        question = None
+        if self._questions:
+            first = min(self._questions) - self._taken
+            if first == 0:
+                count, question = 1, self._questions.pop(self._taken)
+            else:
+                count = min(count, first)
+        taken = [self.records.popleft() for _ in range(count)]
+        self._taken += count
         self._admit()
+        return taken, question
+
+    def take_all(self) -> Sequence[_Record[T]]:
+        """Return all queued records, without their questions."""
+        taken = tuple(self.records)
+        self._taken += len(taken)
+        self.records.clear()
+        self._questions.clear()
         return taken
 
     def _admit(self) -> None:
@@ -204,7 +250,7 @@ class _Inbox(Generic[T]):
         while self._senders and len(self.records) < self.capacity:
             sender = self._senders[0]
             if not sender.served.cancelled():
-                self.put(sender.records.popleft())
+                self.put(sender.records.popleft(), sender.question)
                 if sender.records:
                     continue
                 sender.served.set_result(None)
@@ -222,14 +268,18 @@ class _PushReader(Reader[T]):
         inbox.start()
 
     async def read(self, limit: int) -> Chunk[T] | None:
-        return self._chunk(await self._inbox.take(limit))
+        records, question = await self._inbox.take(limit)
+        chunk = self._chunk(records)
+        if chunk is None or question is None:
+            return chunk
+        return AskedChunk(
+            chunk.values, chunk.position, chunk.timestamps, delivery=Delivery(question)
+        )
 
     def leftover(self) -> Chunk[T] | None:
         """Return all accepted records; none is accepted from now on."""
         self._inbox.stop()
-        records = tuple(self._inbox.records)
-        self._inbox.records.clear()
-        return self._chunk(records)
+        return self._chunk(self._inbox.take_all())
 
     async def close(self) -> None:
         self._inbox.stop()

@@ -2,6 +2,10 @@
 
 A checkpoint captures the position of each split. When it is complete, the readers of these splits are told that
 position; and the position that the oldest kept checkpoint has, which is the first one that a restore could continue at.
+The third notice is the position whose preceding records are processed, with their results committed by all sinks.
+It follows from the progress markers that sources emit before each barrier: a sink that prepares for a checkpoint has
+received the results of all records before the last such marker, and reports that when it has committed.
+
 Each reader gets its notices one after the other, in a coroutine of its own. While it handles one, newer notices replace
 those that wait.
 """
@@ -17,6 +21,9 @@ from aflow.connect import Position, Reader
 from aflow.errors import SourceError, described, message_of
 from aflow.runtime.cancellation import user_code
 
+#: The methods of a reader that get notices.
+_NOTICES: Final = ("on_checkpoint_completed", "on_results_committed", "on_checkpoints_removed")
+
 SplitId: TypeAlias = tuple[str, str]
 """The names of a source and a split."""
 
@@ -27,10 +34,16 @@ class _Notified:
 
     reader: Reader[Any]
     completed: Position | None = None
+    committed: Position | None = None
     removed: Position | None = None
     waits: asyncio.Event = field(default_factory=asyncio.Event)
     #: Set while no notice waits and none is being handled.
     idle: asyncio.Event = field(default_factory=asyncio.Event)
+
+    def wake(self) -> None:
+        """Handle the notices that wait."""
+        self.idle.clear()
+        self.waits.set()
 
 
 class ReaderNotices:
@@ -46,6 +59,12 @@ class ReaderNotices:
         self._notified: dict[SplitId, _Notified] = {}
         #: By checkpoint: those that are pending or kept, as far as this attempt knows their positions.
         self._captured: dict[int, dict[SplitId, Position | None]] = {}
+        #: By checkpoint: those whose preceding records are not known to be processed.
+        self._unprocessed: dict[int, dict[SplitId, Position | None]] = {}
+        #: For each subtask of a sink, the checkpoint of the last progress marker whose preceding output is committed.
+        self._committed: list[int] = []
+        #: True if a reader wants to know which results are committed: then sources emit progress markers.
+        self.need_progress = False
         self._group: asyncio.TaskGroup | None = None
         self._handling: list[asyncio.Task[None]] = []
 
@@ -59,6 +78,7 @@ class ReaderNotices:
             return False
         if self._restored is not None and position is not None:
             self._captured.setdefault(self._restored, {})[split] = position
+        self.need_progress |= _overrides(reader, "on_results_committed")
         notified = self._notified[split] = _Notified(reader)
         notified.idle.set()
         self._closers.append(reader.close)
@@ -74,6 +94,29 @@ class ReaderNotices:
             captured = self._captured.setdefault(checkpoint, {})
             for split, position in positions.items():
                 captured[source, split] = position
+            if self.need_progress:
+                self._unprocessed[checkpoint] = captured
+
+    def of_sink(self) -> Callable[[int], None]:
+        """Add a subtask of a sink; return the function to call with progress that it has committed."""
+        place = len(self._committed)
+        self._committed.append(0)
+
+        def committed(progress: int) -> None:
+            self._committed[place] = progress
+            self._results_committed(min(self._committed))
+
+        return committed
+
+    def _results_committed(self, progress: int) -> None:
+        """Give notice: all sinks have committed the results of what precedes the barrier of checkpoint ``progress``."""
+        reached = [one for one in self._unprocessed if one <= progress]
+        for checkpoint in reached:
+            positions = self._unprocessed.pop(checkpoint)
+            for split, notified in self._notified.items():
+                if (position := positions.get(split)) is not None:
+                    notified.committed = position
+                    notified.wake()
 
     def completed(self, checkpoint: int, oldest: int) -> None:
         """Give notice of a completed checkpoint; ``oldest`` is the oldest one that is kept."""
@@ -87,8 +130,7 @@ class ReaderNotices:
             if (position := needed.get(split)) is not None:
                 notified.removed = position
             if notified.completed is not None or notified.removed is not None:
-                notified.idle.clear()
-                notified.waits.set()
+                notified.wake()
 
     async def finish(self) -> None:
         """Wait until all notices are handled, and handle no more."""
@@ -102,10 +144,13 @@ class ReaderNotices:
             await notified.waits.wait()
             notified.waits.clear()
             completed, notified.completed = notified.completed, None
+            committed, notified.committed = notified.committed, None
             removed, notified.removed = notified.removed, None
             with user_code(lambda exc: _failed(split, exc)):
                 if completed is not None:
                     await notified.reader.on_checkpoint_completed(completed)
+                if committed is not None:
+                    await notified.reader.on_results_committed(committed)
                 if removed is not None:
                     await notified.reader.on_checkpoints_removed(removed)
             if not notified.waits.is_set():
@@ -114,10 +159,11 @@ class ReaderNotices:
 
 def _handles_notices(reader: Reader[Any]) -> bool:
     """Return True if the class of a reader has one of the methods."""
-    return any(
-        getattr(type(reader), name) is not getattr(Reader, name)
-        for name in ("on_checkpoint_completed", "on_checkpoints_removed")
-    )
+    return any(_overrides(reader, name) for name in _NOTICES)
+
+
+def _overrides(reader: Reader[Any], name: str) -> bool:
+    return getattr(type(reader), name) is not getattr(Reader, name)
 
 
 def _failed(split: SplitId, error: BaseException) -> SourceError:

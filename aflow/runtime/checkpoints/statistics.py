@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from enum import Enum
 from typing import Final
 
+from aflow.errors import JobStopped
 from aflow.model.elements import CheckpointKind
 from aflow.model.time import Timestamp
 from aflow.runtime.metrics import CheckpointMetrics
@@ -107,12 +108,16 @@ class CheckpointTally:
             for one in self.latest.values()
         )
 
-    def has_written(self, savepoint: str) -> bool:
-        """Return True if one of the latest checkpoints was completed in this folder."""
-        return any(
+    def check_written(self, job: str, savepoint: str | None) -> None:
+        """Raise ``JobStopped`` unless a recent checkpoint was completed in this folder; None: none must be."""
+        written = (
             one.path == savepoint and one.outcome is Outcome.COMPLETED
             for one in self.latest.values()
         )
+        if savepoint is not None and not any(written):
+            raise JobStopped(
+                f"job {job!r} ended before a savepoint in {savepoint} could be written; restore from its storage"
+            )
 
     def metrics(self) -> CheckpointMetrics:
         """Return the counters as metrics."""

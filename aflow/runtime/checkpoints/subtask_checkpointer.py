@@ -73,6 +73,10 @@ class PositionedSource(Progressing, Protocol):
         """By split, also of those that have ended: the position after the last record that operators processed."""
         ...
 
+    def emit_progress(self, checkpoint: int) -> None:
+        """Emit the marker that precedes the barrier of ``checkpoint``."""
+        ...
+
 
 class Coordinating(Protocol):
     """The coordinator, as subtasks use it."""
@@ -228,6 +232,8 @@ class SubtaskCheckpointer:
 
     def _take(self, barrier: Barrier, start_delay: float) -> None:
         began = self._clock.steady()
+        if self._source is not None and self._coordinator.notices.need_progress:
+            self._source.emit_progress(barrier.id)
         for edge in self._edges:
             edge.barrier(barrier)
         capture = _PendingCapture(barrier, start_delay, {}, self.chains.losses)

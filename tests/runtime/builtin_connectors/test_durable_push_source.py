@@ -181,6 +181,39 @@ async def test_checkpointed_returns_when_a_checkpoint_covers_the_record(tmp_path
 
 
 @pytest.mark.asyncio
+async def test_processed_returns_when_the_results_of_the_record_are_committed(
+    tmp_path: Path,
+) -> None:
+    release = asyncio.Event()
+    written: list[int] = []
+
+    async def call(number: int) -> int:
+        await release.wait()
+        return number
+
+    source = af.DurablePushSource(tmp_path / "log", of=int)
+    flow = af.Flow("numbers")
+    flow.source(source, name="numbers").map_async(call, name="call").to(
+        af.CallbackSink(written.append), name="out"
+    )
+    checkpointing = af.Checkpointing(storage=tmp_path / "state", every=None)
+    async with flow.start(checkpointing=checkpointing) as job:
+        sending = asyncio.create_task(source.send(1, ack=Ack.PROCESSED))
+        covered = asyncio.create_task(source.send(2, ack=Ack.CHECKPOINTED))
+        await eventually(lambda: bool(job.metrics().steps["call"].records_in == 2))
+        await job.checkpoint()
+        await covered
+        assert not sending.done()
+        release.set()
+        await eventually(lambda: written == [1, 2])
+        assert not sending.done()
+
+        await job.checkpoint()
+
+        assert await asyncio.wait_for(sending, 5)
+
+
+@pytest.mark.asyncio
 async def test_a_savepoint_does_not_meet_the_promise_of_a_checkpoint(tmp_path: Path) -> None:
     service = Service(tmp_path, every=None)
     async with service.start() as job:

@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from aflow.machines.barriers.events import AbortReason, Barriers
 from aflow.machines.batch_size import BatchSize
 from aflow.model.batch import Batch
-from aflow.model.elements import Barrier
+from aflow.model.elements import Barrier, Marker
 from aflow.model.time import Timestamp
 from aflow.runtime.channel import Element, InputChannels
 from aflow.runtime.checkpoints.checkpointed_input import CheckpointedInput, InFlight
@@ -69,6 +69,9 @@ class RecordedOutput:
 
     def active(self) -> None:
         self.lines.append("active")
+
+    def marker(self, marker: Marker) -> None:
+        self.lines.append(str(marker))
 
     def side(self, tag: str, batch: Batch[Any]) -> None:
         self.lines += [f"{tag}: {value}" for value in batch.values]

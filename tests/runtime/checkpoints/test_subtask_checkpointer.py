@@ -81,6 +81,9 @@ class Half:
     def read_positions(self) -> Mapping[str, Position | None]:
         return {"split": 5}
 
+    def emit_progress(self, checkpoint: int) -> None:
+        raise AssertionError("no reader asks for committed results")
+
 
 @pytest.mark.parametrize("reason", AbortReason)
 @virtual_time

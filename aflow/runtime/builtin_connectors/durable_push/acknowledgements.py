@@ -19,6 +19,9 @@ class Ack(Enum):
     """The record is in the log on disk, synced: a crash or a loss of power does not lose it."""
     CHECKPOINTED = "checkpointed"
     """A completed checkpoint covers the record: its effects on state are restored after a crash."""
+    PROCESSED = "processed"
+    """All sinks have committed the results of the record, those of its calls too. A result that waits for event time,
+    as that of an open window, is not waited for: the record is in the window, and a checkpoint covers it."""
 
 
 class Waits:

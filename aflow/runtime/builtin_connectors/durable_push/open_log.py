@@ -9,6 +9,7 @@ from typing import Final, Generic, TypeAlias, TypeVar
 
 from aflow.errors import SourceError, SourceFull
 from aflow.machines.recent_ids import RecentIds
+from aflow.model.questions import Question
 from aflow.model.time import Clock
 from aflow.runtime.builtin_connectors.durable_push.acknowledgements import Waits
 from aflow.runtime.builtin_connectors.durable_push.tail import Logged, Tail
@@ -56,6 +57,11 @@ class OpenLog(Generic[T]):
         self._add = self._appender.add
         self.tail: Final = Tail[T]()
         self.checkpointed: Final = Waits()
+        self.processed: Final = Waits()
+        #: By the position of their record: those without an answer.
+        self.questions: Final[dict[int, Question]] = {}
+        #: Those whose record is on its way.
+        self._asking: dict[Addition[T], Question] = {}
         #: The position after the last record that is written.
         self.end = log.end
         # Only what checkpoints cover was removed.
@@ -138,6 +144,19 @@ class OpenLog(Generic[T]):
         self._add(Addition(records, values, size, position, has_ids=name is not None))
         return position
 
+    def ask(self, record: LogRecord, value: T, size: int, question: Question) -> None:
+        """Queue the record of a question, with its decoded ``value``."""
+        addition = Addition((record,), (value,), size, None, has_ids=False)
+        self._asking[addition] = question
+        self._waiting_bytes += size
+        self._add(addition)
+
+    def _asked(self, question: Question, position: int) -> None:
+        """Keep a question whose record is at ``position`` until it has an answer."""
+        if not question.answer.done():
+            self.questions[position] = question
+            question.answer.add_done_callback(lambda _: self.questions.pop(position, None))
+
     def _on_written(self, written: GroupWritten[T]) -> None:
         self._bytes = written.log_bytes
         position = written.first
@@ -147,9 +166,14 @@ class OpenLog(Generic[T]):
         size = 0
         for addition in written.additions:
             self._waiting_bytes -= addition.size
+            question = self._asking.pop(addition, None) if self._asking else None
             if error is not None:
                 self._refuse(addition, error)
+                if question is not None:
+                    question.fail(_not_logged(self.log, error))
                 continue
+            if question is not None:
+                self._asked(question, position)
             records, sender = addition.records, addition.position
             if follows:
                 size += addition.size
@@ -193,7 +217,22 @@ class OpenLog(Generic[T]):
             if not blocked.done():
                 blocked.set_result(None)
 
+    def continue_from(self, position: int) -> None:
+        """A reader is opened at ``position``: fail the questions of records that it does not read."""
+        for place in [place for place in self.questions if place < position]:
+            self.questions.pop(place).fail_restarted()
+
     # ----------------------------------------------------------------------------------------------- of a job
+
+    def resume_waits(self) -> None:
+        """Let senders wait for a job again."""
+        self.checkpointed.resume()
+        self.processed.resume()
+
+    def fail_waits(self, error: Exception) -> None:
+        """Raise ``error`` in the senders that wait for a job, and in later ones until ``resume_waits``."""
+        self.checkpointed.fail(error)
+        self.processed.fail(error)
 
     async def release(self, position: int) -> None:
         """Remove the records before ``position`` from the disk, in whole segments. Failures are logged."""

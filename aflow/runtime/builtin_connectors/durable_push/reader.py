@@ -10,6 +10,8 @@ from anyio import to_thread
 from aflow.connect import Chunk, Position, Reader
 from aflow.errors import RestoreError, SourceError, shown
 from aflow.model.codecs import Codec, CodecError, decode_all
+from aflow.model.questions import Delivery, Question
+from aflow.runtime.builtin_connectors.asked_chunk import AskedChunk
 from aflow.runtime.builtin_connectors.durable_push.open_log import OpenLog
 from aflow.runtime.builtin_connectors.durable_push.tail import Logged
 from aflow.runtime.record_log.log import LogReader
@@ -60,7 +62,7 @@ class LoggedReader(Reader[T]):
         tail = self._opened.tail
         if not self._read and tail.follows:
             self._read = tail.take(len(tail))
-        return self._chunk(self._read, len(self._read)) if self._read else None
+        return self._chunk(self._read, len(self._read), asked=False) if self._read else None
 
     async def _read_files(self) -> None:
         if self._files is None:
@@ -75,24 +77,44 @@ class LoggedReader(Reader[T]):
             ) from exc
         self._read = [(value, record[1]) for value, record in zip(values, records, strict=True)]
 
-    def _chunk(self, records: list[Logged[T]], limit: int) -> Chunk[T]:
-        """Return the first of ``records``, all with or all without timestamps, and keep the others."""
+    def _chunk(self, records: list[Logged[T]], limit: int, *, asked: bool = True) -> Chunk[T]:
+        """Return the first of ``records``, all with or all without timestamps, and keep the others.
+
+        The record of a question is returned alone, unless ``asked`` is False.
+        """
         dated = records[0][1] is not None
         count = min(limit, len(records))
+        question = None
+        if asked and self._opened.questions:
+            count, question = self._next_question(count)
         for place in range(count):
             if (records[place][1] is not None) is not dated:
                 count = place
                 break
         taken, self._read = records[:count], records[count:]
         self._position += count
-        times = [at for _, at in taken if at is not None]
-        return Chunk([value for value, _ in taken], self._place(), times if dated else None)
+        times = [at for _, at in taken if at is not None] if dated else None
+        values = [value for value, _ in taken]
+        if question is not None:
+            return AskedChunk(values, self._place(), times, delivery=Delivery(question))
+        return Chunk(values, self._place(), times)
+
+    def _next_question(self, count: int) -> tuple[int, Question | None]:
+        """Return how many of the next ``count`` records to return together, and the question of the only one."""
+        here = self._position
+        places = [place - here for place in self._opened.questions if here <= place < here + count]
+        if not places:
+            return count, None
+        return (min(places), None) if min(places) else (1, self._opened.questions[here])
 
     def _place(self) -> Position:
         return self._opened.log.identity, self._position
 
     async def on_checkpoint_completed(self, position: Position) -> None:
         self._opened.checkpointed.reach(read_position(position)[1])
+
+    async def on_results_committed(self, position: Position) -> None:
+        self._opened.processed.reach(read_position(position)[1])
 
     async def on_checkpoints_removed(self, position: Position) -> None:
         await self._opened.release(read_position(position)[1])

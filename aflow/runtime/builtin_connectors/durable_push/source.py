@@ -19,6 +19,7 @@ from anyio import to_thread
 from aflow.connect import Position, Reader, Source, Split
 from aflow.errors import FlowDefinitionError, JobStopped, SourceError, shown
 from aflow.model.codecs import PLAIN, Codec, CodecError, codec_for
+from aflow.model.questions import Question
 from aflow.model.time import (
     MAX_TIMESTAMP,
     MIN_TIMESTAMP,
@@ -136,7 +137,7 @@ class DurablePushSource(Source[T], Generic[T]):
         self._kept_open = False
         #: True if records carry timestamps; None before the first one.
         self._dated: bool | None = None
-        #: True from the end of one job until the next one reads: no sender waits for a checkpoint then.
+        #: True from the end of one job until the next one reads: no sender waits for a job then.
         self._stopped = False
         self._ended = False
         #: The job that reads it, from its first reader to its end, also between restarts; None in a test without a job.
@@ -185,6 +186,16 @@ class DurablePushSource(Source[T], Generic[T]):
         elif position is not None:
             await self._meet(opened, promise, position, shared=id is not None)
         return True
+
+    async def send_question(self, value: T, timestamp: Instant | None, question: Question) -> None:
+        """Send the record of a question, as ``send``; used by ``Job.ask``."""
+        record, value = self._encoded(value, timestamp, None)
+        size = len(record[0]) + OVERHEAD
+        while not (opened := await self._open()).has_room(size):
+            await opened.room(size, self._full_timeout)
+        if self._ended:
+            raise _input_ended()
+        opened.ask(record, value, size, question)
 
     async def send_many(self, values: Iterable[T], *, ack: Ack | None = None) -> None:
         """Send records in order, all of them or none, with one sync; wait and raise like ``send``."""
@@ -296,7 +307,8 @@ class DurablePushSource(Source[T], Generic[T]):
             first = await (asyncio.shield(place) if shared else place)
         if promise is Ack.LOGGED:
             return
-        await opened.checkpointed.until(first + count)
+        waits = opened.checkpointed if promise is Ack.CHECKPOINTED else opened.processed
+        await waits.until(first + count)
 
     # ------------------------------------------------------------------------------------------- opening, closing
 
@@ -326,7 +338,7 @@ class DurablePushSource(Source[T], Generic[T]):
                 return
             opened, self._opened = self._opened, None
             if opened is not None:
-                opened.checkpointed.fail(_job_ended())
+                opened.fail_waits(_job_ended())
                 await in_a_task(opened.close, shielded=True)
 
     async def _open(self) -> OpenLog[T]:
@@ -375,7 +387,7 @@ class DurablePushSource(Source[T], Generic[T]):
         if log.ended:
             opened.tail.end()
         if self._stopped:
-            opened.checkpointed.fail(_job_ended())
+            opened.fail_waits(_job_ended())
 
     def _prepare(self, log: RecordLog, now: Timestamp) -> list[SeenId]:
         """Open the log in a thread."""
@@ -393,7 +405,7 @@ class DurablePushSource(Source[T], Generic[T]):
     async def splits(self) -> Sequence[Split]:
         opened = await self._open()
         self._stopped = False
-        opened.checkpointed.resume()
+        opened.resume_waits()
         return _SPLITS
 
     async def reader(self, split: Split, position: Position | None) -> Reader[T]:
@@ -425,6 +437,7 @@ class DurablePushSource(Source[T], Generic[T]):
         self.being_read, self._job = True, job
         if position is not None:
             opened.checkpointed.reach(start)
+        opened.continue_from(start)
         return LoggedReader(opened, self._codec, start, self._on_reader_closed)
 
     def _on_reader_closed(self) -> None:
@@ -439,7 +452,7 @@ class DurablePushSource(Source[T], Generic[T]):
         if not self._kept_open:
             await self.aclose()
         elif self._opened is not None:
-            self._opened.checkpointed.fail(_job_ended())
+            self._opened.fail_waits(_job_ended())
 
 
 def _check_id(name: object) -> None:
@@ -479,6 +492,6 @@ def _checked(ack: object) -> Ack:
 
 def _job_ended() -> JobStopped:
     return JobStopped(
-        "the record is in the log, but the job that reads it has ended before a checkpoint covered the record; "
+        "the record is in the log, but the job that reads it has ended before the promise was kept; "
         "the next job processes it"
     )
