@@ -7,21 +7,20 @@ programs that have none, and a collector for registries of Prometheus. Not here:
 Needs the extra ``web``. ``aflow`` itself does not import this package.
 """
 
-from importlib.util import find_spec
-
 from aflow.model.distribution import install_command
 
-for _needed in ("prometheus_client", "starlette", "uvicorn"):
-    if find_spec(_needed) is None:
-        raise ImportError(
-            f"aflow.web needs {_needed}, which is in the extra 'web': {install_command('web')}",
-            name=_needed,
-        )
-
-from aflow.web.aiohttp_adapter import aiohttp_app
-from aflow.web.asgi import app
-from aflow.web.collector import JobCollector
-from aflow.web.jobs import Jobs
-from aflow.web.serve import WebServer, serve
+try:
+    from aflow.web.aiohttp_adapter import aiohttp_app
+    from aflow.web.asgi import app
+    from aflow.web.collector import JobCollector
+    from aflow.web.jobs import Jobs
+    from aflow.web.serve import WebServer, serve
+except ModuleNotFoundError as _missing:
+    if _missing.name not in {"prometheus_client", "starlette", "uvicorn"}:
+        raise
+    raise ImportError(
+        f"aflow.web needs {_missing.name}, which is in the extra 'web': {install_command('web')}",
+        name=_missing.name,
+    ) from _missing
 
 __all__ = ["JobCollector", "Jobs", "WebServer", "aiohttp_app", "app", "serve"]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeAlias
+from typing import TypeAlias, cast
 
 from aflow.errors import FlowDefinitionError, shown
 from aflow.runtime.job import Job
@@ -43,8 +43,7 @@ def _by_name(jobs: object) -> dict[str, Job]:
 
 def _listed(jobs: object) -> Sequence[object]:
     if isinstance(jobs, Sequence) and not isinstance(jobs, str | bytes):
-        items: Any = jobs
-        return list(items)
+        return cast("Sequence[object]", jobs)
     raise FlowDefinitionError(_refusal(jobs))
 
 
