@@ -309,13 +309,29 @@ _LAST_CHECKPOINT: Final = (
 
 
 @dataclass(slots=True)
-class _Memory:
-    """Values of one job from the preceding scrape."""
+class ScrapeMemory:
+    """Busy times of the tasks of one job at the preceding scrape, and its last checkpoint."""
 
     #: Seconds, by task and subtask.
-    busy: dict[tuple[str, int], float] = field(default_factory=dict[tuple[str, int], float])
+    seen: dict[tuple[str, int], float] = field(default_factory=dict[tuple[str, int], float])
     #: Epoch seconds. Kept, since the history of checkpoints is limited.
     last_checkpoint: float | None = None
+
+    def busy(self, task: TaskMetrics) -> float:
+        """Return the busy time in seconds, without decreases that are rounding errors."""
+        key = (task.name, task.subtask)
+        before = self.seen.get(key, 0.0)
+        rounded = before - _ROUNDING < task.busy_s < before
+        self.seen[key] = before if rounded else task.busy_s
+        return self.seen[key]
+
+    def completed(self, job: Job) -> float | None:
+        """Return the completion of the last checkpoint other than a savepoint, in epoch seconds; None before it."""
+        for info in reversed(job.checkpoints):
+            if info.outcome is Outcome.COMPLETED and info.kind is not CheckpointKind.SAVEPOINT:
+                self.last_checkpoint = (info.triggered_at + (info.duration_ms or 0)) / 1000
+                break
+        return self.last_checkpoint
 
 
 class JobCollector(Collector):
@@ -328,7 +344,7 @@ class JobCollector(Collector):
 
     def __init__(self, jobs: Jobs) -> None:
         self._jobs = PresentJobs(jobs)
-        self._memory: WeakKeyDictionary[Job, _Memory] = WeakKeyDictionary()
+        self._memory: WeakKeyDictionary[Job, ScrapeMemory] = WeakKeyDictionary()
 
     def describe(self) -> Iterable[Family]:
         """Return all metrics without values."""
@@ -349,24 +365,33 @@ class JobCollector(Collector):
         _add(families, _OF_JOBS, metrics, name)
         for step in metrics.steps.values():
             _add_step(families, step, name, _text(step.name))
-        memory = self._memory.setdefault(job, _Memory())
+        memory = self._memory.setdefault(job, ScrapeMemory())
         for task in metrics.tasks:
             subtask = [name, _text(task.name), str(task.subtask)]
             _add(families, _OF_TASKS, task, *subtask)
-            families[_BUSY[0]].add_metric(subtask, _busy(task, memory))
+            families[_BUSY[0]].add_metric(subtask, memory.busy(task))
         if job.setup.recovery.checkpointing is not None:
             _add(families, _OF_CHECKPOINTS, metrics.checkpoints, name)
-            completed = _last_checkpoint(job, memory)
+            completed = memory.completed(job)
             if completed is not None:
                 families[_LAST_CHECKPOINT[0]].add_metric([name], completed)
 
 
+def labels_of(name: str) -> tuple[str, ...]:
+    """Return the labels of the metric ``name``. Raises ``KeyError`` for an unknown one."""
+    return {name: labels for name, _, labels in _described()}[name]
+
+
 def _families() -> dict[str, Family]:
     """Return all metrics by name, without values."""
+    return {name: _family(name, text, labels) for name, text, labels in _described()}
+
+
+def _described() -> list[tuple[str, str, tuple[str, ...]]]:
+    """Return the name, help and labels of each metric."""
     groups = (_OF_JOBS, _OF_STEPS, _OF_CALLS, _OF_TASKS, _OF_CHECKPOINTS)
     in_groups = [(one.name, one.help, one.labels) for group in groups for one in group]
-    others = (_BUILD, _STATUS, _SIDES, _BUSY, _LAST_CHECKPOINT)
-    return {name: _family(name, text, labels) for name, text, labels in (*others, *in_groups)}
+    return [_BUILD, _STATUS, _SIDES, _BUSY, _LAST_CHECKPOINT, *in_groups]
 
 
 def _family(name: str, text: str, labels: Sequence[str]) -> Family:
@@ -389,24 +414,6 @@ def _add_step(families: Mapping[str, Family], step: StepMetrics, job: str, name:
         families[_SIDES[0]].add_metric([job, name, _text(side)], records)
     if step.calls is not None:
         _add(families, _OF_CALLS, step.calls, job, name)
-
-
-def _busy(task: TaskMetrics, memory: _Memory) -> float:
-    """Return the busy time, without decreases that are rounding errors."""
-    key = (task.name, task.subtask)
-    before = memory.busy.get(key, 0.0)
-    rounded = before - _ROUNDING < task.busy_s < before
-    memory.busy[key] = before if rounded else task.busy_s
-    return memory.busy[key]
-
-
-def _last_checkpoint(job: Job, memory: _Memory) -> float | None:
-    """Return the completion of the last checkpoint other than a savepoint, in epoch seconds."""
-    for info in reversed(job.checkpoints):
-        if info.outcome is Outcome.COMPLETED and info.kind is not CheckpointKind.SAVEPOINT:
-            memory.last_checkpoint = (info.triggered_at + (info.duration_ms or 0)) / 1000
-            break
-    return memory.last_checkpoint
 
 
 def _text(name: str) -> str:
