@@ -16,11 +16,12 @@ try:
     from aflow.web.jobs import Jobs
     from aflow.web.serve import WebServer, serve
 except ModuleNotFoundError as _missing:
-    if _missing.name not in {"prometheus_client", "starlette", "uvicorn"}:
+    _package = (_missing.name or "").partition(".")[0]
+    if _package not in {"prometheus_client", "starlette", "uvicorn"}:
         raise
     raise ImportError(
-        f"aflow.web needs {_missing.name}, which is in the extra 'web': {install_command('web')}",
-        name=_missing.name,
+        f"aflow.web needs {_package}, which is in the extra 'web': {install_command('web')}",
+        name=_package,
     ) from _missing
 
 __all__ = ["JobCollector", "Jobs", "WebServer", "aiohttp_app", "app", "serve"]

@@ -22,7 +22,13 @@ WRITE = {"authorization": f"Bearer {TOKEN}"}
 FAIL = "fail"
 
 
-def visits(source: af.Source[str], *, failures: int = 1, name: str = "visits") -> af.Flow:
+def visits(
+    source: af.Source[str],
+    *,
+    failures: int = 1,
+    name: str = "visits",
+    sink: af.Sink[int] | None = None,
+) -> af.Flow:
     """Count pages; the first ``failures`` records ``FAIL`` raise."""
     left = [failures]
 
@@ -35,7 +41,9 @@ def visits(source: af.Source[str], *, failures: int = 1, name: str = "visits") -
     flow = af.Flow(name)
     pages = flow.source(source, name="pages").map(check, name="check")
     keyed = pages.key_by(lambda page: page, name="page")
-    keyed.fold(int, lambda count, _: count + 1, name="count").to(af.CollectSink[int](), name="out")
+    keyed.fold(int, lambda count, _: count + 1, name="count").to(
+        sink or af.CollectSink[int](), name="out"
+    )
     return flow
 
 
