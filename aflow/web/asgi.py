@@ -26,6 +26,7 @@ def app(jobs: Jobs, *, token: str | None = None, read_token: str | None = None) 
     Raises ``FlowDefinitionError`` for values that are no jobs, two jobs with one name, and tokens that no header can
     contain.
     """
+    # Responses that are streams or pages become routes of the router, which are tried before the default.
     return Router(default=_Endpoint(WebApi(jobs, token=token, read_token=read_token)))
 
 

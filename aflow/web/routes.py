@@ -108,21 +108,20 @@ class WebApi:
                 raise WebError(404, "unknown_path", f"there are {', '.join(_ROUTES)}")
 
     async def _live(self, request: WebRequest) -> WebResponse:
-        statuses = self._statuses(request)
+        statuses = self._statuses()
         failed = JobStatus.FAILED in statuses.values()
         return json_response(
             503 if failed else 200, _health("failed" if failed else "live", statuses)
         )
 
     async def _ready(self, request: WebRequest) -> WebResponse:
-        statuses = self._statuses(request)
+        statuses = self._statuses()
         ready = bool(statuses) and set(statuses.values()) == {JobStatus.RUNNING}
         return json_response(
             200 if ready else 503, _health("ready" if ready else "not ready", statuses)
         )
 
-    def _statuses(self, request: WebRequest) -> dict[str, JobStatus]:
-        request.arguments()
+    def _statuses(self) -> dict[str, JobStatus]:
         return {name: job.status for name, job in self._jobs.by_name().items()}
 
     async def _metrics(self, request: WebRequest) -> WebResponse:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import gc
 from datetime import timedelta
+from typing import cast
 
 import pytest
 
 import aflow as af
+import aflow.web
 from aflow import Job, PushSource
 from aflow.errors import FlowDefinitionError, OperatorError
 from aflow.testing.virtual_time import settle, virtual_time
@@ -151,14 +152,7 @@ async def test_two_jobs_of_one_name_are_refused() -> None:
 @pytest.mark.parametrize("value", ["visits", 7, None, ["visits"]], ids=repr)
 def test_a_value_that_is_no_job_is_refused(value: object) -> None:
     with pytest.raises(FlowDefinitionError, match=r"takes a Job, a sequence of jobs or a function"):
-        af_web_app(value)
-    gc.collect()
-
-
-def af_web_app(value: object) -> None:
-    """Call without types, as a program without a type checker."""
-    application = vars(__import__("aflow.web", fromlist=["app"]))["app"]
-    application(value)
+        aflow.web.app(cast("Job", value))  # as a program without a type checker
 
 
 def test_the_core_does_not_import_the_package() -> None:

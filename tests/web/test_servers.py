@@ -15,6 +15,7 @@ import httpx
 import pytest
 from aiohttp import web
 from starlette.applications import Starlette
+from starlette.requests import Request
 from starlette.responses import PlainTextResponse
 from starlette.routing import Mount, Route
 
@@ -152,11 +153,15 @@ async def test_a_server_listens_on_ipv6() -> None:
     assert response.status_code == 200
 
 
+async def _own_page(request: Request) -> PlainTextResponse:
+    return PlainTextResponse("own")
+
+
 @pytest.mark.asyncio
 async def test_the_application_is_mounted_in_starlette() -> None:
     async with counting() as job:
         mounted = Mount("/internal/aflow", aflow.web.app(job, token=TOKEN))
-        own = Route("/", lambda _: PlainTextResponse("own"))
+        own = Route("/", _own_page)
         host = Starlette(routes=[own, mounted])
         transport = httpx.ASGITransport(host)
         async with httpx.AsyncClient(transport=transport, base_url="http://test") as client:
