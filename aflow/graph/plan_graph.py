@@ -15,7 +15,7 @@ from aflow.graph.plan import Channels, Plan, TaskPlan
 from aflow.graph.tree import branches, counted, side_mark
 from aflow.graph.unread_outputs import unread
 
-__all__ = ["to_mermaid", "to_text"]
+__all__ = ["exchange_type", "to_mermaid", "to_text"]
 
 Dropped: TypeAlias = Mapping[int, Sequence[str]]
 """By id of a node, its records that no step reads."""
@@ -140,10 +140,11 @@ def _exchange(channels: Channels, number: int) -> str:
     edge, roles = channels.edge, channels.reader.roles
     side = "" if edge.side is None else f", side output {edge.side!r}"
     role = f", as its {roles[number]} input" if roles else ""
-    return _partitioning(edge) + side + role
+    return exchange_type(edge) + side + role
 
 
-def _partitioning(edge: Edge) -> str:
+def exchange_type(edge: Edge) -> str:
+    """Return the name of the partitioning of ``edge``: ``hash by key``, for example."""
     match edge.partitioning:
         case Forward():
             return "forward"

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import deque
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
 from datetime import timedelta
@@ -40,6 +41,7 @@ from aflow.runtime.checkpoints.storage import CheckpointStorage
 from aflow.runtime.current_job import enter_job, is_inside, outside_of_jobs, refuse_inside
 from aflow.runtime.failures import first_cause
 from aflow.runtime.job_metrics import job_metrics, unfinished_work
+from aflow.runtime.job_setup import JobSetup
 from aflow.runtime.job_status import JobStatus, StatusRecord
 from aflow.runtime.metrics import JobMetrics
 from aflow.runtime.options import Options
@@ -70,9 +72,6 @@ T = TypeVar("T")
 
 _log = logging.getLogger("aflow.job")
 
-#: The number of restarts that are kept for the host.
-_HISTORY = 100
-
 #: Errors of the pipeline or of the stored state, which another attempt would repeat.
 _FINAL_ERRORS = (FlowDefinitionError, RestoreError)
 
@@ -92,6 +91,8 @@ class Job:
         self._plan = plan
         self._options = options
         self._recovery = recovery or RecoveryOptions()
+        #: The plan, options and recovery of the job, for tools that show it.
+        self.setup = JobSetup(plan, options, self._recovery)
         if self._recovery.checkpointing is None:
             check_without_checkpoints(plan)
         self._start_from = start_from(self._recovery.restore)
@@ -99,7 +100,7 @@ class Job:
         self._attempt = JobAttempt(plan, options, self._reports)
         self._storage: CheckpointStorage | None = None
         self._tally = CheckpointTally()
-        self._restarts: list[JobRestarted] = []
+        self._restarts: deque[JobRestarted] = deque(maxlen=100)
         self._running: asyncio.Task[None] | None = None
         self._failure: BaseException | None = None
         #: True once the failure was raised to the host, so that it is raised once.
@@ -296,7 +297,7 @@ class Job:
             self._attempt.built,
             self._tally,
             self._reports,
-            restarts=self._restarts[-1].attempt if self._restarts else 0,  # the list is limited
+            restarts=self._restarts[-1].attempt if self._restarts else 0,  # the length is limited
             now=clock.now(),
             steady=clock.steady(),
         )
@@ -421,7 +422,6 @@ class Job:
         self._restarts.append(restarting)
         self._questions.attempt_failed()
         self._status.change(JobStatus.RESTARTING)
-        del self._restarts[:-_HISTORY]
         _log.warning(
             "job %r failed and is restarted in %d ms: %s",
             self.name,

@@ -14,6 +14,7 @@ DOORS: Final = (
     *(f"aflow.{group}" for group in sorted(FRONT_DOOR)),
     "aflow.connect",
     "aflow.testing",
+    "aflow.web",
 )
 
 

@@ -28,6 +28,7 @@ ORDER: Final = (
     "backfill",
     "api",
     "aflow",
+    "web",
     "testing",
     "cli",
 )
@@ -58,13 +59,19 @@ FOR_ONE: Final = {"spark": frozenset({"backfill"})}
 #: Third-party packages of the core, and the rooms that may import them. Others belong into a connector.
 THIRD_PARTY: Final = {
     "aiofiles": frozenset({"runtime"}),
+    "aiohttp": frozenset({"web"}),
     "anyio": frozenset({"runtime", "api", "testing", "cli"}),
     "click": frozenset({"cli"}),
     "datasketches": frozenset({"state"}),
-    "msgspec": frozenset({"model", "machines", "state", "operators", "runtime", "backfill", "cli"}),
-    "orjson": frozenset({"model", "cli"}),
+    "msgspec": frozenset(
+        {"model", "machines", "state", "operators", "runtime", "backfill", "web", "cli"}
+    ),
+    "orjson": frozenset({"model", "web", "cli"}),
+    "prometheus_client": frozenset({"web"}),
     "rocksdict": frozenset({"state"}),
     "rich": frozenset({"cli"}),
+    "starlette": frozenset({"web"}),
+    "uvicorn": frozenset({"web"}),
     "uvloop": frozenset({"runtime", "testing", "cli"}),
 }
 

@@ -1,0 +1,153 @@
+"""Jobs, graphs, checkpoints and configurations as values for JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import fields, is_dataclass
+from datetime import timedelta
+from enum import Enum
+from pathlib import PurePath
+from typing import Any, Final, TypeAlias
+
+from aflow.errors import message_of
+from aflow.graph.nodes import Node
+from aflow.graph.plan import Plan, TaskPlan
+from aflow.graph.plan_graph import exchange_type
+from aflow.runtime.checkpoints.statistics import CheckpointInfo
+from aflow.runtime.job import Job
+from aflow.runtime.recovery import JobRestarted, RecoveryOptions, StartFrom, start_from
+
+View: TypeAlias = dict[str, Any]
+
+#: Settings that are objects of the program instead of values.
+_NO_SETTINGS: Final = frozenset({"random", "clock", "on_event"})
+
+
+def job_summary(job: Job) -> View:
+    """Return the entry of ``job`` in the list of jobs."""
+    return {
+        "name": job.name,
+        "status": job.status.name,
+        "failure": failure_view(job.failure),
+        "restarts": job.metrics().restarts,
+    }
+
+
+def job_view(job: Job) -> View:
+    """Return all about ``job`` but its checkpoints."""
+    setup = job.setup
+    return {
+        "name": job.name,
+        "status": job.status.name,
+        "failure": failure_view(job.failure),
+        "restarts": [restart_view(one) for one in job.restarts],
+        "graph": graph_view(setup.plan),
+        "metrics": job.metrics(),
+        "configuration": {
+            "options": settings_view(setup.options),
+            **_recovery_view(setup.recovery),
+        },
+    }
+
+
+def failure_view(failure: BaseException | None) -> View | None:
+    """Return the class and the text of an error."""
+    if failure is None:
+        return None
+    return {"type": type(failure).__name__, "message": message_of(failure)}
+
+
+def restart_view(restart: JobRestarted) -> View:
+    """Return one restart: its number, cause, time (epoch ms) and delay."""
+    return {
+        "attempt": restart.attempt,
+        "failed_at": restart.failed_at,
+        "delay_ms": restart.delay_ms,
+        "cause": failure_view(restart.cause),
+    }
+
+
+def checkpoint_view(info: CheckpointInfo) -> View:
+    """Return one checkpoint with the parts of its subtasks."""
+    return {
+        "id": info.id,
+        "kind": info.kind.name,
+        "outcome": info.outcome.name,
+        "triggered_at": info.triggered_at,
+        "duration_ms": info.duration_ms,
+        "bytes": info.bytes,
+        "reason": info.reason,
+        "path": info.path,
+        "subtasks": info.subtasks,
+    }
+
+
+def graph_view(plan: Plan) -> View:
+    """Return the tasks, steps and edges of a plan."""
+    return {
+        "key_groups": plan.key_groups,
+        "tasks": [
+            {"index": task.index, "name": task.name, "parallelism": task.parallelism}
+            for task in plan.tasks
+        ],
+        "steps": [_step_view(node, task) for task in plan.tasks for node in task.nodes],
+        "edges": [
+            edge for task in plan.tasks for node in task.nodes for edge in _edges(node, task)
+        ],
+    }
+
+
+def _step_view(node: Node, task: TaskPlan) -> View:
+    return {
+        "name": node.name,
+        "kind": node.kind.value,
+        "operation": node.what,
+        "detail": node.detail,
+        "task": task.index,
+        "parallelism": task.parallelism,
+        "keyed_state": node.stateful,
+        "async_calls": node.calls,
+    }
+
+
+def _edges(node: Node, task: TaskPlan) -> Iterator[View]:
+    for number, edge in enumerate(node.inputs):
+        yield {
+            "from": edge.origin.name,
+            "to": node.name,
+            "side": edge.side,
+            "role": node.roles[number] if node.roles else None,
+            "exchange": exchange_type(edge),
+            "chained": node is not task.head,
+        }
+
+
+def _recovery_view(recovery: RecoveryOptions) -> View:
+    begins = start_from(recovery.restore)
+    return {
+        "checkpointing": settings_view(recovery.checkpointing),
+        "restart": settings_view(recovery.restarts),
+        "restore": begins.value if isinstance(begins, StartFrom) else begins,
+        "allow_dropped_state": recovery.allow_dropped_state,
+    }
+
+
+def settings_view(value: object) -> object:
+    """Return settings as plain values: durations in seconds, enums by name, other objects as their classes."""
+    match value:
+        case None | bool() | int() | float() | str():
+            return value
+        case timedelta():
+            return value.total_seconds()
+        case Enum():
+            return value.name
+        case PurePath():
+            return str(value)
+        case _ if is_dataclass(value) and not isinstance(value, type):
+            named = [one.name for one in fields(value) if one.name not in _NO_SETTINGS]
+            return {
+                "type": type(value).__name__,
+                **{name: settings_view(getattr(value, name)) for name in named},
+            }
+        case _:
+            return type(value).__name__
