@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterator, Sequence
 from typing import Any, Final, Generic, TypeVar, cast
 
 from aflow.model.codecs import Codec
-from aflow.model.questions import Delivery
+from aflow.model.questions import Correlation
 from aflow.model.time import Timestamp
 
 T = TypeVar("T")
@@ -35,7 +35,7 @@ class Batch(Generic[T]):
     steps whose results depend on watermarks between records have it (docs/decisions/045).
     """
 
-    __slots__ = ("delivery", "keys", "timestamps", "values", "watermarks")
+    __slots__ = ("correlation", "keys", "timestamps", "values", "watermarks")
 
     def __init__(
         self,
@@ -49,7 +49,7 @@ class Batch(Generic[T]):
         self.keys = keys
         self.watermarks = watermarks
         #: The question that the records belong to, while the batch is in a channel or a queue; nearly always None.
-        self.delivery: Delivery | None = None
+        self.correlation: Correlation | None = None
 
     def __len__(self) -> int:
         return len(self.values)

@@ -1,12 +1,12 @@
 """Questions of the host to a pipeline: the way of a record through it, to a reply or to the end of all results.
 
 Theory. The record of a question is processed as a batch of its own. While the operators of a task process that batch,
-its *delivery* is the current one of the thread. All that they emit meanwhile belongs to the question: a channel
-marks the batches that are sent then, and the reader makes the delivery current again; an asynchronous step remembers
+its *correlation* is the current one of the thread. All that they emit meanwhile belongs to the question: a channel
+marks the batches that are sent then, and the reader makes the correlation current again; an asynchronous step remembers
 the calls that are begun then, and emits each of their results as a batch of its own. So maps, filters and keyed steps
 need to know nothing. Watermarks and timers belong to no question.
 
-A delivery counts its parts: batches in channels, calls, elements in queues. If none is left and there was no reply,
+A correlation counts its parts: batches in channels, calls, elements in queues. If none is left and there was no reply,
 there will be none. Storm tracks tuples in this way.
 """
 
@@ -43,7 +43,7 @@ class Question:
         )
 
 
-class Delivery:
+class Correlation:
     """One way of the record of a question through one attempt of a job."""
 
     __slots__ = ("_parts", "question")
@@ -79,23 +79,23 @@ class Delivery:
 
 
 class _Here(threading.local):
-    """The delivery that is current in a thread. No code awaits while there is one.
+    """The correlation that is current in a thread. No code awaits while there is one.
 
     A context variable would be copied into tasks that are created meanwhile.
     """
 
-    current: Delivery | None = None
+    current: Correlation | None = None
 
 
 _HERE: Final = _Here()
 
 
-def current_delivery() -> Delivery | None:
-    """Return the delivery to which output belongs now; None for nearly all of it."""
+def current_correlation() -> Correlation | None:
+    """Return the correlation to which output belongs now; None for nearly all of it."""
     return _HERE.current
 
 
-def without_delivery(work: Callable[[], None]) -> None:
+def without_correlation(work: Callable[[], None]) -> None:
     """Do ``work``, whose output belongs to no question."""
     before = _HERE.current
     if before is None:

@@ -25,7 +25,7 @@ from aflow.connect import Committable, Writer
 from aflow.errors import AflowError, SinkError, described
 from aflow.model.batch import Batch
 from aflow.model.elements import AFTER_ALL_CHECKPOINTS, LatencyMarker, Marker, ProgressMarker
-from aflow.model.questions import current_delivery
+from aflow.model.questions import current_correlation
 from aflow.operators.base import Operator
 from aflow.operators.latency import LatencySamples
 
@@ -92,7 +92,7 @@ class SinkOperator(Operator):
         self.latencies: Final[dict[str, LatencySamples]] = {}
         #: The checkpoint of the last progress marker that the writer has reached.
         self._progress = 0
-        #: That progress when the writer prepared, by the checkpoint that it prepared for, ascending.
+        #: The progress when the writer prepared, by the checkpoint that it prepared for, ascending.
         self._prepared_progress: dict[int, int] = {}
         #: Called with progress that is committed; None if it is not reported.
         self._on_committed: Callable[[int], None] | None = None
@@ -126,9 +126,9 @@ class SinkOperator(Operator):
         if self.writing is None:
             self._write(batch)
         else:
-            if (delivery := current_delivery()) is not None:
-                batch.delivery = delivery
-                delivery.hold()
+            if (correlation := current_correlation()) is not None:
+                batch.correlation = correlation
+                correlation.hold()
             self._waiting.append(batch)
             self._waiting_records += len(batch)
 
@@ -270,10 +270,10 @@ class SinkOperator(Operator):
             match self._waiting.popleft():
                 case Batch() as batch:
                     self._waiting_records -= len(batch)
-                    if batch.delivery is None:
+                    if batch.correlation is None:
                         self._write(batch)
                     else:
-                        batch.delivery.run(partial(self._write, batch))
+                        batch.correlation.run(partial(self._write, batch))
                 case _Preparation() as mark:
                     self._doing = mark
                     if self._progress:

@@ -25,7 +25,7 @@ from aflow.model.elements import (
     Marker,
     Watermark,
 )
-from aflow.model.questions import current_delivery
+from aflow.model.questions import current_correlation
 
 #: Records: enough for a few batches, so that writer and reader do not alternate for each of them.
 DEFAULT_CAPACITY: Final = 4096
@@ -71,9 +71,9 @@ class Channel:
 
     def put_batch(self, batch: Batch[Any]) -> None:
         """Send records, even if the channel is full."""
-        if (delivery := current_delivery()) is not None:
-            batch.delivery = delivery
-            delivery.hold()
+        if (correlation := current_correlation()) is not None:
+            batch.correlation = correlation
+            correlation.hold()
         self.records += len(batch.values)
         self.put(batch)
 
@@ -97,7 +97,7 @@ class Channel:
         """
         element = self._elements.popleft()
         if type(element) is Batch:
-            if len(element.values) > limit and element.delivery is None:
+            if len(element.values) > limit and element.correlation is None:
                 self._elements.appendleft(element.slice(limit, len(element)))
                 element = element.slice(0, limit)
             self._freed(len(element.values))

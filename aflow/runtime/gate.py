@@ -74,7 +74,7 @@ class Gate:
         self._open = len(channels)
         #: By channel that has not ended, the checkpoint of its last progress marker.
         self._progress = dict.fromkeys(range(len(channels)), 0)
-        #: That of the last one that was passed on.
+        #: The checkpoint of the last one that was passed on.
         self._passed = 0
         #: By channel, restored records in flight that were not processed yet. Usually empty.
         self._restored: dict[int, int] = {}
@@ -135,8 +135,8 @@ class Gate:
             self._checkpointed.on_element(index, element)
         if type(element) is Batch:
             start = self._steady()
-            if element.delivery is not None:
-                element.delivery.run(partial(self._emit, index, element))
+            if element.correlation is not None:
+                element.correlation.run(partial(self._emit, index, element))
             elif element.watermarks is None:
                 self._heads[index].emit(element)
             else:

@@ -14,7 +14,7 @@ from typing import Any, Final
 from aflow.errors import AflowError, OperatorError
 from aflow.model.batch import Batch
 from aflow.model.elements import Marker
-from aflow.model.questions import current_delivery, without_delivery
+from aflow.model.questions import current_correlation, without_correlation
 from aflow.model.time import Timestamp
 from aflow.operators.base import Operator, Output
 from aflow.runtime.metrics import StepCounters
@@ -67,7 +67,7 @@ class OutputLink:
     def _pass_watermark(self, timestamp: Timestamp) -> None:
         """Advance the operator, for which no element waits."""
         try:
-            without_delivery(partial(self._operator.on_watermark, timestamp))
+            without_correlation(partial(self._operator.on_watermark, timestamp))
         except AflowError:
             raise
         except (Exception, CancelledError, SystemExit) as exc:
@@ -99,11 +99,11 @@ class OutputLink:
 
 def _deferred(work: Callable[[], None]) -> Callable[[], None]:
     """Return ``work`` for later: its output belongs to the question that is current now."""
-    delivery = current_delivery()
-    if delivery is None:
+    correlation = current_correlation()
+    if correlation is None:
         return work
-    delivery.hold()
-    return partial(delivery.run, work)
+    correlation.hold()
+    return partial(correlation.run, work)
 
 
 class StepOutput:

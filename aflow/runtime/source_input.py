@@ -185,9 +185,9 @@ class SourceInput:
             times = None if chunk.timestamps is None else list(chunk.timestamps)
             start = self._steady()
             batch = Batch(values, times)
-            if isinstance(chunk, AskedChunk) and chunk.delivery is not None:
-                chunk.delivery.hold()
-                chunk.delivery.run(partial(self._head.emit, batch))
+            if isinstance(chunk, AskedChunk) and chunk.correlation is not None:
+                chunk.correlation.hold()
+                chunk.correlation.run(partial(self._head.emit, batch))
             else:
                 self._head.emit(batch)
             self._fetcher.size.took(len(values), self._steady() - start)

@@ -16,6 +16,7 @@ from prometheus_client.registry import Collector
 
 from aflow.model.distribution import VERSION
 from aflow.model.elements import CheckpointKind
+from aflow.operators.latency import LatencyMetrics
 from aflow.runtime.checkpoints.statistics import Outcome
 from aflow.runtime.job import Job
 from aflow.runtime.job_status import JobStatus
@@ -39,6 +40,7 @@ _ROUNDING: Final = 0.001
 _JOB: Final = ("job",)
 _STEP: Final = ("job", "step")
 _TASK: Final = ("job", "task", "subtask")
+_LATENCY: Final = ("job", "source", "sink")
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,6 +224,27 @@ _OF_TASKS: Final[Sequence[_Exported[TaskMetrics]]] = [
     ),
 ]
 
+_OF_LATENCIES: Final[Sequence[_Exported[LatencyMetrics]]] = [
+    _Exported(
+        "aflow_latency_p50_seconds",
+        "Median latency from a source to the writer of a sink, of the latest 256 measurements.",
+        _LATENCY,
+        lambda of: of.p50_ms / 1000,
+    ),
+    _Exported(
+        "aflow_latency_p99_seconds",
+        "99th percentile of the same measurements.",
+        _LATENCY,
+        lambda of: of.p99_ms / 1000,
+    ),
+    _Exported(
+        "aflow_latency_measurements_total",
+        "Measurements of the latency.",
+        _LATENCY,
+        lambda of: of.count,
+    ),
+]
+
 _OF_CHECKPOINTS: Final[Sequence[_Exported[CheckpointMetrics]]] = [
     _Exported(
         "aflow_checkpoints_completed_total",
@@ -370,6 +393,9 @@ class JobCollector(Collector):
             subtask = [name, _text(task.name), str(task.subtask)]
             _add(families, _OF_TASKS, task, *subtask)
             families[_BUSY[0]].add_metric(subtask, memory.busy(task))
+        for latency in metrics.latencies:
+            ends = [name, _text(latency.source), _text(latency.sink)]
+            _add(families, _OF_LATENCIES, latency, *ends)
         if job.setup.recovery.checkpointing is not None:
             _add(families, _OF_CHECKPOINTS, metrics.checkpoints, name)
             completed = memory.completed(job)
@@ -389,7 +415,7 @@ def _families() -> dict[str, Family]:
 
 def _described() -> list[tuple[str, str, tuple[str, ...]]]:
     """Return the name, help and labels of each metric."""
-    groups = (_OF_JOBS, _OF_STEPS, _OF_CALLS, _OF_TASKS, _OF_CHECKPOINTS)
+    groups = (_OF_JOBS, _OF_STEPS, _OF_CALLS, _OF_TASKS, _OF_LATENCIES, _OF_CHECKPOINTS)
     in_groups = [(one.name, one.help, one.labels) for group in groups for one in group]
     return [_BUILD, _STATUS, _SIDES, _BUSY, _LAST_CHECKPOINT, *in_groups]
 

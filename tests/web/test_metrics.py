@@ -196,7 +196,7 @@ def exported() -> dict[str, tuple[str, tuple[str, ...]]]:
 
 def test_names_follow_the_conventions_of_prometheus() -> None:
     for name, (kind, _) in exported().items():
-        assert re.fullmatch(r"aflow_[a-z]+(_[a-z]+)+", name)
+        assert re.fullmatch(r"aflow_[a-z]+(_[a-z0-9]+)+", name)
         assert name.endswith("_total") == (kind == "counter")
         assert not re.search(r"_(ms|millis|minutes|kb)(_|$)", name)
 

@@ -6,33 +6,33 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from aflow.machines.calls.call import Call
-from aflow.model.questions import Delivery
+from aflow.model.questions import Correlation
 
 
 class AskedCalls:
     """The calls of one subtask that belong to questions, until their results are emitted."""
 
     def __init__(self) -> None:
-        self._deliveries: dict[Call, Delivery] = {}
+        self._correlations: dict[Call, Correlation] = {}
 
-    def add(self, calls: Sequence[Call], delivery: Delivery) -> None:
+    def add(self, calls: Sequence[Call], correlation: Correlation) -> None:
         """Add calls that were made for the record of a question."""
         for call in calls:
-            self._deliveries[call] = delivery
-            delivery.hold()
+            self._correlations[call] = correlation
+            correlation.hold()
 
     def emit(self, run: list[Call], emit: Callable[[list[Call]], None]) -> None:
         """Emit the results of ``run`` in its order, those of questions each alone."""
-        if not self._deliveries:
+        if not self._correlations:
             emit(run)
             return
         start = 0
         for index, call in enumerate(run):
-            delivery = self._deliveries.pop(call, None)
-            if delivery is not None:
+            correlation = self._correlations.pop(call, None)
+            if correlation is not None:
                 if index > start:
                     emit(run[start:index])
-                delivery.run(partial(emit, [call]))
+                correlation.run(partial(emit, [call]))
                 start = index + 1
         if start < len(run):
             emit(run[start:])

@@ -27,11 +27,10 @@ from aflow.machines.calls.scheduler import CallScheduler
 from aflow.machines.calls.settings import CallOrder, CallSettings
 from aflow.model.batch import Batch
 from aflow.model.elements import ACTIVE, IDLE, Active, Idle, Marker, Watermark
-from aflow.model.questions import current_delivery
+from aflow.model.questions import current_correlation
 from aflow.model.time import MIN_TIMESTAMP, Timestamp
 from aflow.operators.base import RAISED, Operator, OperatorContext, StateSize
 from aflow.operators.calls.asked_calls import AskedCalls
-from aflow.operators.calls.checked_keys import CheckedKeys
 from aflow.operators.calls.emit import send_failure, send_results
 from aflow.operators.calls.functions import step_functions
 from aflow.operators.calls.handlers.keyed_handlers import KeyedHandlers
@@ -39,6 +38,7 @@ from aflow.operators.calls.markers import WaitingMarkers
 from aflow.operators.calls.stored import StoredCalls
 from aflow.operators.calls.stored_fences import CapturedCalls, StoredFences, restored_queue
 from aflow.operators.calls.stored_results import ResultStore
+from aflow.operators.calls.valid_keys import ValidKeys
 from aflow.operators.first_call import FirstCall
 from aflow.state.snapshot import Captured, OperatorSnapshot
 
@@ -77,7 +77,7 @@ class AsyncOperator(Operator):
         self._received = MIN_TIMESTAMP
         #: True while the input is idle.
         self._idle = False
-        self._checked_keys: Final = CheckedKeys()
+        self._valid_keys: Final = ValidKeys()
         self._markers: Final = WaitingMarkers()
         self._asked: Final = AskedCalls()
         #: The time to which the alarm is set (epoch ms).
@@ -187,8 +187,8 @@ class AsyncOperator(Operator):
 
     def process(self, batch: Batch[Any]) -> None:
         calls = calls_of(batch, self._keys_of(batch) if self._is_keyed else None)
-        if (delivery := current_delivery()) is not None:
-            self._asked.add(calls, delivery)
+        if (correlation := current_correlation()) is not None:
+            self._asked.add(calls, correlation)
         self._put(calls)
         self._act()
         self.on_ready()
@@ -216,7 +216,7 @@ class AsyncOperator(Operator):
 
     def _keys_of(self, batch: Batch[Any]) -> Sequence[Any]:
         keys = self.keys_of(batch)
-        if (invalid := self._checked_keys.first_invalid(keys)) is not None:
+        if (invalid := self._valid_keys.first_invalid(keys)) is not None:
             index, error = invalid
             raise self.failure_at(error, batch, index) from error
         return keys

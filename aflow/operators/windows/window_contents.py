@@ -131,7 +131,7 @@ def _folding(accumulation: Accumulation | None) -> Callable[[list[WindowElement]
     return fold
 
 
-class NoResult(Exception):
+class FailedResult(Exception):
     """The function from an accumulator to its result raised ``cause`` for ``contents``."""
 
     def __init__(self, cause: BaseException, contents: object) -> None:
@@ -167,7 +167,7 @@ class AccumulatorContents(WindowContents):
         try:
             value = result(shown)
         except RAISED as exc:
-            raise NoResult(exc, self._accumulation.shown(shown)) from exc
+            raise FailedResult(exc, self._accumulation.shown(shown)) from exc
         on_contents(value)
 
     def encode(self, held: Any) -> bytes:
@@ -231,7 +231,7 @@ class EvictedContents(WindowContents):
             try:
                 value = self._fold(elements)
             except RAISED as exc:
-                raise NoResult(exc, [element.value for element in elements]) from exc
+                raise FailedResult(exc, [element.value for element in elements]) from exc
             on_contents(value)
             elements = self._kept(self._evictor.after(elements, one.window, ctx), "after")
         one.held = elements or EMPTY

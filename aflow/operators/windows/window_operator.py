@@ -50,8 +50,8 @@ from aflow.operators.windows.separate_windows import RecordWindows, SeparateWind
 from aflow.operators.windows.staggers import staggers_of, stored_staggers
 from aflow.operators.windows.window_contents import (
     EMPTY,
+    FailedResult,
     KeyWindow,
-    NoResult,
     NotAdded,
     contents_for,
     distinguished,
@@ -377,7 +377,7 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
             last = last or decision.purges
             try:
                 self._contents.fire(one, self._call_function, self._trigger_context, last=last)
-            except NoResult as exc:
+            except FailedResult as exc:
                 self._function_context.enter(one)
                 one.firing += 1
                 self._settle_firing(exc.cause, exc.contents, one)

@@ -6,13 +6,13 @@ from dataclasses import dataclass
 from typing import TypeVar
 
 from aflow.connect import Chunk
-from aflow.model.questions import Delivery
+from aflow.model.questions import Correlation
 
 T_co = TypeVar("T_co", covariant=True)
 
 
 @dataclass(frozen=True)
 class AskedChunk(Chunk[T_co]):
-    """One record; what is made of it belongs to ``delivery``. Not joined with other chunks."""
+    """One record; what is made of it belongs to ``correlation``. Not joined with other chunks."""
 
-    delivery: Delivery | None = None
+    correlation: Correlation | None = None

@@ -9,7 +9,7 @@ from typing import Final, Generic, TypeAlias, TypeVar
 
 from aflow.connect import Chunk, Position, Reader, Source, Split
 from aflow.errors import FlowDefinitionError, JobStopped, SourceError, SourceFull
-from aflow.model.questions import Delivery, Question
+from aflow.model.questions import Correlation, Question
 from aflow.model.time import Instant, Timestamp, to_timestamp
 from aflow.runtime.builtin_connectors.asked_chunk import AskedChunk
 from aflow.runtime.builtin_connectors.record_count import check_capacity, count_in
@@ -148,7 +148,7 @@ class _Sender(Generic[T]):
         served: Future[None],
     ) -> None:
         self.records = records
-        #: That of its only record.
+        #: The question of its only record.
         self.question = question
         #: Records of the call, including those that were accepted at once.
         self.count = count
@@ -273,7 +273,7 @@ class _PushReader(Reader[T]):
         if chunk is None or question is None:
             return chunk
         return AskedChunk(
-            chunk.values, chunk.position, chunk.timestamps, delivery=Delivery(question)
+            chunk.values, chunk.position, chunk.timestamps, correlation=Correlation(question)
         )
 
     def leftover(self) -> Chunk[T] | None:

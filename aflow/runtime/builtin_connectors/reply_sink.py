@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Generic, TypeVar
 
 from aflow.connect import Batch, Sink, Writer, WriterContext
-from aflow.model.questions import current_delivery
+from aflow.model.questions import current_correlation
 
 T = TypeVar("T")
 
@@ -23,6 +23,6 @@ class ReplySink(Sink[T], Generic[T]):
 
 class _ReplyWriter(Writer[Any]):
     def write(self, batch: Batch[Any]) -> None:
-        delivery = current_delivery()
-        if delivery is not None:
-            delivery.reply(batch.values[0])
+        correlation = current_correlation()
+        if correlation is not None:
+            correlation.reply(batch.values[0])

@@ -12,7 +12,7 @@ import pytest
 
 import aflow as af
 from aflow.errors import FlowDefinitionError, JobStopped, NoResult
-from aflow.model.questions import Delivery
+from aflow.model.questions import Correlation
 from aflow.restart import FixedDelay
 from aflow.testing.virtual_time import settle, virtual_time
 
@@ -146,7 +146,7 @@ async def test_questions_leave_nothing_behind() -> None:
         await settle()
         gc.collect()
         # The fetcher refers to the last chunk.
-        assert len([one for one in gc.get_objects() if isinstance(one, Delivery)]) <= 1
+        assert len([one for one in gc.get_objects() if isinstance(one, Correlation)]) <= 1
 
 
 @virtual_time

@@ -60,7 +60,7 @@ class OpenLog(Generic[T]):
         self.processed: Final = Waits()
         #: By the position of their record: those without an answer.
         self.questions: Final[dict[int, Question]] = {}
-        #: Those whose record is on its way.
+        #: The questions with a record on its way.
         self._asking: dict[Addition[T], Question] = {}
         #: The position after the last record that is written.
         self.end = log.end

@@ -10,7 +10,7 @@ from anyio import to_thread
 from aflow.connect import Chunk, Position, Reader
 from aflow.errors import RestoreError, SourceError, shown
 from aflow.model.codecs import Codec, CodecError, decode_all
-from aflow.model.questions import Delivery, Question
+from aflow.model.questions import Correlation, Question
 from aflow.runtime.builtin_connectors.asked_chunk import AskedChunk
 from aflow.runtime.builtin_connectors.durable_push.open_log import OpenLog
 from aflow.runtime.builtin_connectors.durable_push.tail import Logged
@@ -96,7 +96,7 @@ class LoggedReader(Reader[T]):
         times = [at for _, at in taken if at is not None] if dated else None
         values = [value for value, _ in taken]
         if question is not None:
-            return AskedChunk(values, self._place(), times, delivery=Delivery(question))
+            return AskedChunk(values, self._place(), times, correlation=Correlation(question))
         return Chunk(values, self._place(), times)
 
     def _next_question(self, count: int) -> tuple[int, Question | None]:

@@ -11,7 +11,7 @@ from aflow.model.keys import UnsupportedKey, check_key
 _MOST: Final = 65_536
 
 
-class CheckedKeys:
+class ValidKeys:
     """Remembers valid keys: at most ``_MOST`` and those of one batch."""
 
     def __init__(self) -> None:
