@@ -58,7 +58,7 @@ class FakeProvider:
     """The key that requests must have; empty: any."""
     counts: Counter[str] = field(default_factory=Counter[str])
     answers: dict[str, list[float]] = field(default_factory=lambda: defaultdict(list))
-    """Times (epoch seconds) of the answers, which are charged, by ``Idempotency-Key``; it is not honoured here."""
+    """Times (epoch seconds) of the answers, which are charged, by prompt. ``Idempotency-Key`` is not honoured."""
     in_flight: int = 0
     _attempts: Counter[str] = field(default_factory=Counter[str])
     #: Requests of the last minute: time and tokens.
@@ -93,11 +93,11 @@ class FakeProvider:
         self.in_flight += 1
         self.counts["most in flight"] = max(self.counts["most in flight"], self.in_flight)
         try:
-            return await self._respond(await request.json(), request)
+            return await self._respond(await request.json())
         finally:
             self.in_flight -= 1
 
-    async def _respond(self, query: dict[str, Any], request: web.Request) -> web.Response:
+    async def _respond(self, query: dict[str, Any]) -> web.Response:
         model, prompt = query["model"], query["messages"][-1]["content"]
         prompt_tokens = sum(len(message["content"]) for message in query["messages"]) // 4
         self.counts["requests"] += 1
@@ -112,7 +112,7 @@ class FakeProvider:
         content = _answer(model, prompt)
         usage = {"prompt_tokens": prompt_tokens, "completion_tokens": len(content) // 4}
         self.counts.update(answers=1, tokens=sum(usage.values()))
-        self.answers[request.headers.get("Idempotency-Key", "")].append(time.time())
+        self.answers[prompt].append(time.time())
         choice = {"message": {"role": "assistant", "content": content}, "finish_reason": "stop"}
         return web.json_response({"model": model, "choices": [choice], "usage": usage})
 

@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from hashlib import sha256
 from http import HTTPStatus
 from typing import Final
 
@@ -110,9 +111,13 @@ class Model:
             "temperature": 0,
             "response_format": {"type": "json_object"},
         }
-        # The same key for each attempt: a provider that honours it charges for one.
-        headers = {"Idempotency-Key": f"ticket-{ticket.id}"}
-        async with self._http.post("chat/completions", json=request, headers=headers) as response:
+        body = msgspec.json.encode(request)
+        headers = {
+            "Content-Type": "application/json",
+            # For providers that honour it: an attempt after a crash has the same key, another model or prompt has not.
+            "Idempotency-Key": sha256(b"%d %s" % (ticket.id, body)).hexdigest(),
+        }
+        async with self._http.post("chat/completions", data=body, headers=headers) as response:
             await check_status(response)
             completion = _read_completion(await response.read())
         self._spending.add(completion.usage)
