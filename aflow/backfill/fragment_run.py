@@ -25,6 +25,7 @@ from aflow.connect import Writer
 from aflow.errors import InternalError, SinkError
 from aflow.graph.nodes import UNION_METHOD, Edge, Kind, Node
 from aflow.graph.plan import Plan, TaskPlan
+from aflow.machines.turns import Turn
 from aflow.model.key_groups import DEFAULT_KEY_GROUPS
 from aflow.model.time import Timestamp
 from aflow.operators.base import Operator
@@ -125,7 +126,7 @@ class _Run:
         reports = Reports(self._plan.flow, _told_in_the_log)
         loop = asyncio.get_running_loop()
         seconds = self._options.loop_budget.total_seconds()
-        loop_budget = LoopBudget(loop, self._options.clock, seconds)
+        loop_budget = LoopBudget(loop, self._options.clock, seconds, has_host=False)
         environment = TaskEnvironment.create(
             self._task, self._partition.subtask, self._options.clock, loop_budget
         )
@@ -143,7 +144,7 @@ class _Run:
             capture = _StateCapture(chain.operators[0]) if self._keeps_state else None
             task = StreamTask(
                 environment,
-                self._feed(inbox, environment, chain),
+                self._feed(inbox, environment, chain, loop_budget.turn),
                 chain,
                 check=capture,
                 on_finished=None if capture is None else capture.run,
@@ -170,8 +171,10 @@ class _Run:
         """True if a live job continues from the state that is left. Otherwise its types need not be declared."""
         return self._fragment.keyed and self._partition.until is not None
 
-    def _feed(self, inbox: Inbox, environment: TaskEnvironment, chain: OperatorChain) -> TaskInput:
-        size = self._options.batch_size(self._fragment.nodes)
+    def _feed(
+        self, inbox: Inbox, environment: TaskEnvironment, chain: OperatorChain, turn: Turn
+    ) -> TaskInput:
+        size = self._options.batch_size(self._fragment.nodes, turn)
         until = self._partition.until
         emitter = (
             OrderedRowEmitter(chain.input_ports, self._fragment, until)

@@ -13,6 +13,8 @@ from __future__ import annotations
 
 from typing import Final
 
+from aflow.machines.turns import Turn
+
 #: Records in a first batch.
 _FIRST: Final = 32
 
@@ -20,18 +22,19 @@ _FIRST: Final = 32
 class BatchSize:
     """The bound on the next batch: ``limit`` in records, between 1 and ``most``."""
 
-    __slots__ = ("_budget", "_most", "limit")
+    __slots__ = ("_most", "_turn", "limit")
 
-    def __init__(self, most: int, budget: float) -> None:
+    def __init__(self, most: int, budget: float | Turn) -> None:
+        """``budget`` is the time that a batch may take, in seconds."""
         self._most = most
-        #: Seconds that a batch may take.
-        self._budget = budget
+        self._turn = budget if isinstance(budget, Turn) else Turn(budget)
         self.limit = min(_FIRST, most)
 
     def took(self, records: int, seconds: float) -> None:
         """Adapt the bound to a batch of ``records`` that took ``seconds``."""
         # Hot path: once for each batch of a task.
-        if seconds > self._budget:
-            self.limit = max(1, min(self.limit, int(records * self._budget / seconds)))
-        elif self.limit < self._most and records >= self.limit and seconds < self._budget / 2:
+        budget = self._turn.seconds
+        if seconds > budget:
+            self.limit = max(1, min(self.limit, int(records * budget / seconds)))
+        elif self.limit < self._most and records >= self.limit and seconds < budget / 2:
             self.limit = min(self._most, self.limit * 2)

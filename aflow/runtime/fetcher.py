@@ -121,7 +121,7 @@ class Fetcher:
     def start(self, group: asyncio.TaskGroup) -> None:
         """Start to fetch, in ``group``."""
         self._fetching = group.create_task(
-            self._fetch(), name=f"fetch {self.name}[{self._subtask}]"
+            self._loop_budget.counted(self._fetch()), name=f"fetch {self.name}[{self._subtask}]"
         )
         self._fetching.add_done_callback(self._on_end)
 
@@ -201,7 +201,7 @@ class Fetcher:
             while (assigned := await self._next_split()) is not None:
                 split = assigned.split
                 self._put(Begun(split.id))
-                reading = self._read(split, assigned.place, slots)
+                reading = self._loop_budget.counted(self._read(split, assigned.place, slots))
                 _ = group.create_task(reading, name=f"read {self.name} {split.id}")
                 if self._stopping:
                     return

@@ -163,7 +163,7 @@ class JobBuilder:
         environment: TaskEnvironment,
         writers: Mapping[int, Sequence[Writer[Any]]],
     ) -> StreamTask:
-        size = self._options.batch_size(plan.nodes)
+        size = self._options.batch_size(plan.nodes, self._loop_budget.turn)
         channels = self._exchanges.inputs(plan, environment.id.subtask)
         fetcher = self._fetcher(plan.head, environment, size)
         has_queued = channels.has_queued if fetcher is None else fetcher.has_queued

@@ -2,16 +2,23 @@
 
 All tasks of a job share one ``LoopBudget``, so it is a budget of the job and not of each task: once it is spent, every
 task yields at its next check, and the budget is renewed in the next pass of the loop.
+
+It is smaller while other code runs between two turns of the job (``machines/turns``). That is measured from the moment
+at which a task yields to the renewal, without the time of the job's own coroutines, which count it in ``own``. The loop
+does not sleep in between, so waits for input or timers do not count.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator
+from collections.abc import Coroutine, Generator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final, Generic, TypeVar
 
+from aflow.machines.turns import Turns
 from aflow.runtime.clock import RuntimeClock, release_gil
+
+T = TypeVar("T")
 
 #: Seconds. Long enough that yielding costs little, short enough for a host that answers requests.
 DEFAULT_BUDGET: Final = 0.002
@@ -52,12 +59,24 @@ class LoopBudget:
         clock: RuntimeClock,
         budget: float,
         threads: WorkerActivity | None = None,
+        *,
+        has_host: bool = True,
     ) -> None:
-        """``threads`` may run, too, when the job yields; None: only the event loop."""
+        """``threads`` may run, too, when the job yields; None: only the event loop.
+
+        ``has_host`` is False on a loop that only serves the job: then turns keep their length.
+        """
+        self._has_host = has_host
         self._threads = threads or WorkerActivity()
         self._loop = loop
-        self._steady = clock.steady
-        self._budget = budget
+        self.steady = clock.steady
+        self._turns = Turns(budget)
+        #: The length of the turns, which changes.
+        self.turn: Final = self._turns.turn
+        #: Seconds in which coroutines of the job ran.
+        self.own = 0.0
+        #: The time at which a task yielded first since the last renewal (s, steady), and ``own`` then.
+        self._yielded = (0.0, 0.0)
         self._deadline = 0.0
         self._checks = 0
         #: True while a call to ``_renew`` is scheduled, so that there is at most one.
@@ -66,12 +85,17 @@ class LoopBudget:
     def spent(self) -> bool:
         """Return True if the task must yield now. Called once for each batch."""
         self._checks += 1
-        return self._checks > _MAX_CHECKS or self._steady() >= self._deadline
+        return self._checks > _MAX_CHECKS or self.steady() >= self._deadline
+
+    def counted(self, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
+        """Return ``work``, a coroutine of the job, with its time counted in ``own``."""
+        return _Counted(self, work).run()
 
     async def hand_over(self) -> None:
         """Run everything else that is ready once."""
         if not self._renewing:
             self._renewing = True
+            self._yielded = self.steady(), self.own
             self._loop.call_soon(self._renew)
         if self._threads.at_work:
             release_gil()
@@ -80,4 +104,41 @@ class LoopBudget:
     def _renew(self) -> None:
         self._renewing = False
         self._checks = 0
-        self._deadline = self._steady() + self._budget
+        now = self.steady()
+        yielded, own = self._yielded
+        if self._has_host:
+            self._turns.passed(now - yielded - (self.own - own), now)
+        self._deadline = now + self.turn.seconds
+
+
+class _Counted(Generic[T]):
+    """A coroutine that is driven step by step, to measure the time of its steps."""
+
+    def __init__(self, budget: LoopBudget, work: Coroutine[Any, Any, T]) -> None:
+        self._budget = budget
+        self._work = work
+
+    async def run(self) -> T:
+        return await self
+
+    def __await__(self) -> Generator[Any, Any, T]:
+        budget, work = self._budget, self._work
+        steady = budget.steady
+        error: BaseException | None = None
+        try:
+            while True:
+                begun = steady()
+                try:
+                    awaited = work.send(None) if error is None else work.throw(error)
+                except StopIteration as end:
+                    result: T = end.value
+                    return result
+                finally:
+                    budget.own += steady() - begun
+                error = None
+                try:
+                    yield awaited
+                except BaseException as exc:  # passed on to the coroutine
+                    error = exc
+        finally:
+            work.close()

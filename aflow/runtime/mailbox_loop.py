@@ -108,7 +108,9 @@ class MailboxLoop:
         """
         self._on_blocked = on_blocked
         has_mail = self.mailbox.order.has_mail
-        spent = self._loop_budget.spent
+        budget, steady = self._loop_budget, self._steady
+        spent = budget.spent
+        begun = steady()
         while not self._completed:
             if has_mail():
                 self.run_mails()
@@ -117,14 +119,18 @@ class MailboxLoop:
                 # uvloop counts the time to its next timer from its last look at the clock, which this call causes.
                 # Otherwise all timers of the program (calls that sleep, retries, …) are late by the work done since.
                 self._loop.time()
+                budget.own += steady() - begun
                 try:
                     await sleep
                 finally:
                     self._sleep = None
+                    begun = steady()
             if self.suspended is None and not self._completed:
                 action()
             if spent():
-                await self._loop_budget.hand_over()
+                budget.own += steady() - begun
+                await budget.hand_over()
+                begun = steady()
 
     def run_mails(self) -> None:
         """Run the mails that are there now, and control mails posted meanwhile."""

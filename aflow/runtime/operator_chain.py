@@ -187,7 +187,7 @@ class ChainBuilder:
 
     def _pieces(self, chain: ChainPieces, index: int, node: Node) -> OperatorPieces:
         options = self._options
-        size = BatchSize(options.batch_records, options.loop_budget.total_seconds())
+        size = BatchSize(options.batch_records, self._loop_budget.turn)
         return OperatorPieces(chain, index, node.name, size)
 
     def _slots(

@@ -11,6 +11,7 @@ from datetime import timedelta
 from aflow.errors import FlowDefinitionError, shown
 from aflow.graph.nodes import Node
 from aflow.machines.batch_size import BatchSize
+from aflow.machines.turns import Turn
 from aflow.model.batch import BATCH_RECORDS, LARGE_BATCH_RECORDS
 from aflow.model.key_groups import DEFAULT_KEY_GROUPS, MOST_KEY_GROUPS
 from aflow.model.time import positive_millis
@@ -69,11 +70,11 @@ class Options:
                 f"Options.state takes InMemory() or OnDisk(), not {shown(self.state)}"
             )
 
-    def batch_size(self, nodes: Iterable[Node]) -> BatchSize:
-        """Return the bound on the batches of a task with the steps ``nodes``."""
+    def batch_size(self, nodes: Iterable[Node], turn: Turn) -> BatchSize:
+        """Return the bound on the batches of a task with the steps ``nodes``, which take one ``turn`` at most."""
         calls = any(node.calls for node in nodes)
         most = min(self.batch_records, BATCH_RECORDS) if calls else self.batch_records
-        return BatchSize(most, self.loop_budget.total_seconds())
+        return BatchSize(most, turn)
 
     def on(self, loop: asyncio.AbstractEventLoop) -> Options:
         """Return the options for a job on ``loop``, which may have a clock of its own."""

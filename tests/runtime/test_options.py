@@ -7,6 +7,7 @@ import pytest
 import aflow as af
 from aflow.graph.nodes import Kind, Node
 from aflow.machines.batch_size import BatchSize
+from aflow.machines.turns import Turn
 
 PLAIN = Node(id=0, name="double", kind=Kind.STEP, what="map")
 CALLS = Node(id=1, name="look up", kind=Kind.STEP, what="map_async", calls=True)
@@ -31,7 +32,7 @@ def grown(size: BatchSize) -> int:
 def test_a_task_with_calls_takes_smaller_batches(
     options: af.Options, nodes: list[Node], most: int
 ) -> None:
-    assert grown(options.batch_size(nodes)) == most
+    assert grown(options.batch_size(nodes, Turn(0.002))) == most
 
 
 def test_steps_with_calls_are_known_to_the_plan() -> None:
