@@ -13,8 +13,8 @@ from typing import Final
 #: Seconds of a turn while the host is active. A pass of the loop takes 10 to 30 µs, so shorter ones cost too much.
 _SHORT: Final = 0.00025
 
-#: Seconds between two turns that an event loop without other work takes.
-_PASS: Final = 0.00006
+#: Seconds between two turns that an event loop without other work takes at most, nearly always.
+_PASS: Final = 0.0001
 
 #: Seconds without other work after which turns are long again.
 _QUIET: Final = 0.02
