@@ -27,7 +27,7 @@ RATE: Final = 300
 #: Seconds of one measurement with the usual number of records.
 SECONDS: Final = 4.0
 
-#: That number.
+#: The usual number of records.
 RECORDS: Final = 100_000
 
 CASES: Final = ("windows", "calls")

@@ -324,7 +324,7 @@ class Job:
         without ``ReplySink``, and the errors of ``send``. A cancellation does not withdraw the record.
         """
         refuse_inside(self, "ask()")
-        return await self._questions.ask(source, value, timestamp, timeout)
+        return await self._questions.ask(self._started(), source, value, timestamp, timeout)
 
     def results(self, sink: ResultSink[T]) -> Results[T]:
         """Return an iterator over records that arrive in ``sink``. It ends with the job, or raises ``JobStopped``."""

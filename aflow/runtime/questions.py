@@ -39,9 +39,21 @@ class OpenQuestions:
         return len(self._open)
 
     async def ask(
-        self, source: Source[Any], value: Any, timestamp: Instant | None, timeout: timedelta | None
+        self,
+        running: asyncio.Task[None],
+        source: Source[Any],
+        value: Any,
+        timestamp: Instant | None,
+        timeout: timedelta | None,
     ) -> Any:
-        """As ``Job.ask``."""
+        """As ``Job.ask``, of the job that runs in the task ``running``."""
+        if running.get_loop() is not asyncio.get_running_loop():
+            raise FlowDefinitionError(
+                "ask() was called on another event loop than that of the job; from another thread, use "
+                "asyncio.run_coroutine_threadsafe(job.ask(source, value), loop)"
+            )
+        if running.done():
+            raise self._ended()
         if not isinstance(source, Asked):
             raise FlowDefinitionError(
                 f"ask() takes a PushSource or a DurablePushSource of the job, not {shown(source)}"
@@ -76,4 +88,7 @@ class OpenQuestions:
     def job_ended(self) -> None:
         """Fail all questions."""
         for question in self._open:
-            question.fail(JobStopped(f"job {self._plan.flow!r} has ended before it replied"))
+            question.fail(self._ended())
+
+    def _ended(self) -> JobStopped:
+        return JobStopped(f"job {self._plan.flow!r} has ended before it replied")

@@ -5,7 +5,9 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -160,6 +162,26 @@ async def test_the_end_of_the_job_is_an_error() -> None:
             await asking
         with pytest.raises(JobStopped):
             await job.ask(source, 2)
+
+
+@virtual_time
+async def test_a_job_that_was_not_started_answers_nothing() -> None:
+    source = af.PushSource[int]()
+    job = question_flow(source).start()
+
+    with pytest.raises(JobStopped, match="was not started"):
+        await job.ask(source, 2)
+
+
+@virtual_time
+async def test_a_question_from_another_event_loop_is_refused_with_the_remedy() -> None:
+    source = af.PushSource[int]()
+    async with question_flow(source).start() as job:
+        elsewhere = partial(asyncio.run, job.ask(source, 2))
+        with ThreadPoolExecutor(1) as thread:
+            asking = thread.submit(elsewhere)
+            with pytest.raises(FlowDefinitionError, match="run_coroutine_threadsafe"):
+                asking.result(timeout=10)
 
 
 class FailingOnce:
