@@ -1,8 +1,8 @@
-"""The ``aflow`` command: ``aflow run``, ``aflow graph`` and ``aflow savepoint``.
+"""The ``aflow`` command: ``aflow run``, ``aflow graph``, ``aflow savepoint`` and ``aflow top``.
 
 It owns its process: event loop, signals and terminal. It contains no logic of pipelines: it imports a flow (``target``,
 ``build_options``, ``parameter_types``), runs it (``runner``) and prints (``errors``, ``metrics_table``,
-``savepoint_report``). Read ``commands`` first.
+``savepoint_report``). ``top`` asks another program over HTTP instead. Read ``commands`` first.
 """
 
 from aflow.cli.commands import main

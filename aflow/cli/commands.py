@@ -19,6 +19,7 @@ from aflow.cli.options import (
 from aflow.cli.runner import FlowRun
 from aflow.cli.savepoint import savepoint
 from aflow.cli.target import invocation
+from aflow.cli.top import top
 from aflow.graph.plan_graph import to_mermaid, to_text
 from aflow.runtime.metrics import JobMetrics
 
@@ -41,6 +42,7 @@ With that in squares.py, in the current directory:
     aflow run squares:build --up-to 5       with an argument for build
     aflow run squares:build --help          list the arguments of build
     aflow graph squares:build               show tasks and exchanges, and the effect of a crash
+    aflow top http://127.0.0.1:8000         watch the jobs of a running program (aflow.web)
 """
 
 
@@ -51,6 +53,7 @@ def main() -> None:
 
 
 main.add_command(savepoint)
+main.add_command(top)
 
 
 @main.command(context_settings=TARGETED)

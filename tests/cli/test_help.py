@@ -12,7 +12,14 @@ def test_help_names_every_command_and_shows_a_pipeline(aflow: Aflow) -> None:
     result = aflow("--help")
 
     assert result.exit_code == 0
-    for part in ("import aflow as af", "aflow run squares:build", "graph", "run", "savepoint"):
+    for part in (
+        "import aflow as af",
+        "aflow run squares:build",
+        "graph",
+        "run",
+        "savepoint",
+        "top",
+    ):
         assert part in result.stdout
 
 
@@ -20,7 +27,7 @@ def test_the_version_is_that_of_the_package(aflow: Aflow) -> None:
     assert aflow("--version").stdout == f"aflow {package.__version__}\n"
 
 
-@pytest.mark.parametrize("command", ["run", "graph", "savepoint"])
+@pytest.mark.parametrize("command", ["run", "graph", "savepoint", "top"])
 def test_each_command_explains_itself(aflow: Aflow, command: str) -> None:
     result = aflow(command, "-h")
 
