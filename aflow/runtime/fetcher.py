@@ -31,6 +31,9 @@ _READ_AHEAD_RECORDS: Final = 4096
 
 _UNBOUNDED: Final = 2**31
 
+#: A read that takes fewer seconds counts as work of the job; a longer one has probably waited for something.
+_AT_ONCE: Final = 0.002
+
 
 # Not frozen, unlike other values: a `Read` is created for each chunk, and freezing triples its cost.
 @dataclass(slots=True)
@@ -121,7 +124,7 @@ class Fetcher:
     def start(self, group: asyncio.TaskGroup) -> None:
         """Start to fetch, in ``group``."""
         self._fetching = group.create_task(
-            self._loop_budget.counted(self._fetch()), name=f"fetch {self.name}[{self._subtask}]"
+            self._fetch(), name=f"fetch {self.name}[{self._subtask}]"
         )
         self._fetching.add_done_callback(self._on_end)
 
@@ -201,7 +204,7 @@ class Fetcher:
             while (assigned := await self._next_split()) is not None:
                 split = assigned.split
                 self._put(Begun(split.id))
-                reading = self._loop_budget.counted(self._read(split, assigned.place, slots))
+                reading = self._read(split, assigned.place, slots)
                 _ = group.create_task(reading, name=f"read {self.name} {split.id}")
                 if self._stopping:
                     return
@@ -278,16 +281,21 @@ class Fetcher:
 
     async def _read_chunks(self, split: str, reader: Reader[Any]) -> None:
         # Hot path (benchmark `stateless`): one pass of this loop for each chunk.
+        budget = self._loop_budget
+        steady = budget.steady
         while True:
             while not self._room.is_set():
                 await self._room.wait()
+            begun = steady()
             chunk = await reader.read(self.size.limit)
+            if (took := steady() - begun) < _AT_ONCE:
+                budget.own += took
             if chunk is None:
                 return
             self._put_chunk(split, chunk)
             end_if_asked()
-            if self._loop_budget.spent():
-                await self._loop_budget.hand_over()
+            if budget.spent():
+                await budget.hand_over()
 
     def _failed(self, exc: BaseException, split: Split) -> SourceError:
         return SourceError(f"source {self.name!r} failed in split {split.id!r}: {described(exc)}")

@@ -11,14 +11,12 @@ does not sleep in between, so waits for input or timers do not count.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Generator
+from collections.abc import Generator
 from contextlib import contextmanager
-from typing import Any, Final, Generic, TypeVar
+from typing import Final
 
 from aflow.machines.turns import Turns
 from aflow.runtime.clock import RuntimeClock, release_gil
-
-T = TypeVar("T")
 
 #: Seconds. Long enough that yielding costs little, short enough for a host that answers requests.
 DEFAULT_BUDGET: Final = 0.002
@@ -87,10 +85,6 @@ class LoopBudget:
         self._checks += 1
         return self._checks > _MAX_CHECKS or self.steady() >= self._deadline
 
-    def counted(self, work: Coroutine[Any, Any, T]) -> Coroutine[Any, Any, T]:
-        """Return ``work``, a coroutine of the job, with its time counted in ``own``."""
-        return _Counted(self, work).run()
-
     async def hand_over(self) -> None:
         """Run everything else that is ready once."""
         if not self._renewing:
@@ -109,36 +103,3 @@ class LoopBudget:
         if self._has_host:
             self._turns.passed(now - yielded - (self.own - own), now)
         self._deadline = now + self.turn.seconds
-
-
-class _Counted(Generic[T]):
-    """A coroutine that is driven step by step, to measure the time of its steps."""
-
-    def __init__(self, budget: LoopBudget, work: Coroutine[Any, Any, T]) -> None:
-        self._budget = budget
-        self._work = work
-
-    async def run(self) -> T:
-        return await self
-
-    def __await__(self) -> Generator[Any, Any, T]:
-        budget, work = self._budget, self._work
-        steady = budget.steady
-        error: BaseException | None = None
-        try:
-            while True:
-                begun = steady()
-                try:
-                    awaited = work.send(None) if error is None else work.throw(error)
-                except StopIteration as end:
-                    result: T = end.value
-                    return result
-                finally:
-                    budget.own += steady() - begun
-                error = None
-                try:
-                    yield awaited
-                except BaseException as exc:  # passed on to the coroutine
-                    error = exc
-        finally:
-            work.close()
