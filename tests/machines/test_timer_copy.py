@@ -19,7 +19,7 @@ from aflow.model.windows import TimeWindow
 WINDOWS = (TimeWindow(0, 10), TimeWindow(10, 20))
 
 Operation = tuple[str, int, str, int]
-"""What to do, a time, a key, and the number of a namespace or window."""
+"""An action, a time, a key, and the number of a namespace or window."""
 
 operations = st.lists(
     st.tuples(
