@@ -245,9 +245,8 @@ class PaneAggregateOperator(IncrementalWindows):
 
     def _may_differ_by_key(self) -> bool:
         """Return True if two records of one time may be in different windows, or some times are in no window."""
-        return (
-            self._gaps or bool(self._ahead) or (self._staggers is not None and self._staggers.mixed)
-        )
+        mixed = self._staggers is not None and self._staggers.mixed
+        return self._gaps or mixed or bool(self._ahead)
 
     def _unfired(self) -> Timestamp:
         """Return the time from which on no window has fired. It is the start of a pane."""
@@ -272,15 +271,9 @@ class PaneAggregateOperator(IncrementalWindows):
         self, batch: Batch[Any], keys: Sequence[Hashable], times: Sequence[Timestamp]
     ) -> None:
         """Fold each record into its pane; those from the first one on whose window has fired record by record."""
+        panes, accumulation, bound = self._panes.__getitem__, self._accumulation, self._unfired()
         done = fold_by_time(
-            self._panes.__getitem__,
-            self._pane_at,
-            batch,
-            keys,
-            times,
-            self._accumulation,
-            self,
-            bound=self._unfired(),
+            panes, self._pane_at, batch, keys, times, accumulation, self, bound=bound
         )
         if done < len(batch):
             self._add_each(batch.slice(done, len(batch)), keys[done:], times[done:])
