@@ -73,7 +73,7 @@ class CopyInPieces(Generic[P, K, N]):
         self._identity = identity
         self._changes = changes
         self._since: Mapping[Identity[K, N], bool] = changes.begin_copy()
-        #: Times, keys and namespaces of each piece: a tuple for each timer would be an object for the garbage collector.
+        #: Times, keys and namespaces of each piece: a tuple for each timer would be an object for the collector.
         self._collected: list[tuple[list[Timestamp], list[K], list[N]]] = []
         #: The timers that were removed between the moment and the end of ``gather``.
         self._removed: Mapping[Identity[K, N], None] = {}
