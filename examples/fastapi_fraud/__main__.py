@@ -1,0 +1,37 @@
+"""``python -m fastapi_fraud --port 8000``; the settings are variables of the environment, see ``settings.py``.
+
+``python -m fastapi_fraud risk --port 8090`` serves the simulated risk service alone.
+"""
+
+from __future__ import annotations
+
+import argparse
+
+import uvicorn
+
+from fastapi_fraud.fake_risk import fake_risk
+from fastapi_fraud.service import create_app
+
+
+def main() -> None:
+    """Serve until SIGTERM or SIGINT."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("what", nargs="?", choices=["payments", "risk"], default="payments")
+    parser.add_argument("--port", type=int, default=8000, help="0 chooses a free one")
+    arguments = parser.parse_args()
+    app = fake_risk() if arguments.what == "risk" else create_app()
+    # Requests that wait for a decision get theirs before the job is stopped.
+    config = uvicorn.Config(
+        app,
+        host="127.0.0.1",
+        port=arguments.port,
+        log_level="warning",
+        timeout_graceful_shutdown=10,
+    )
+    with config.bind_socket() as listening:
+        host, port = listening.getsockname()
+        print(f"listening on http://{host}:{port}", flush=True)
+        uvicorn.Server(config).run(sockets=[listening])
+
+
+main()
