@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Annotated, Any, Final
+from typing import Annotated, Final
 from zlib import crc32
 
 from fastapi import APIRouter, Depends, FastAPI, Header, HTTPException, Path, Request, Response
@@ -169,7 +169,7 @@ def create_app(settings: Settings | None = None) -> FastAPI:
         ),
     )
     for error, answer in (
-        (af.errors.SourceFull, _unavailable),
+        (af.errors.SourceFull, _full),
         (af.errors.SourceError, _unavailable),
         (af.JobStopped, _unavailable),
         (TimeoutError, _too_late),
@@ -197,30 +197,34 @@ async def _lifespan(app: FastAPI) -> AsyncGenerator[None]:
                 _log.warning("the next start continues with what is left: %s", left)
 
 
+async def _full(request: Request, error: Exception) -> Response:
+    """Answer that the payment is not in the log."""
+    return _failed(request, 503, "full", str(error), accepted=False)
+
+
 async def _unavailable(request: Request, error: Exception) -> Response:
-    """The payment was not accepted, or the answer is unknown: the client sends it again with its key."""
-    return _failed(request, "unavailable", 503, str(error), {"Retry-After": "1"})
+    """Answer that nothing is known of the payment: the job or the disk has failed meanwhile."""
+    return _failed(request, 503, "unavailable", str(error))
 
 
 async def _too_late(request: Request, _: Exception) -> Response:
-    """The payment was accepted, and is decided later."""
-    message = "the payment was accepted and has no decision yet; send it again with the same Idempotency-Key"
-    return _failed(request, "timeout", 504, message, {"Retry-After": "1"})
+    """Answer that the decision takes longer."""
+    return _failed(
+        request, 504, "timeout", "there is no decision in time; ask again with the same key"
+    )
 
 
 async def _no_decision(request: Request, _: Exception) -> Response:
-    """The payment was accepted, and the risk service has no score for it."""
-    message = (
-        "the payment was accepted, but the risk service has no score for it: it is not approved, and is kept in the "
-        "folder 'unscored'"
-    )
-    return _failed(request, "unscored", 502, message, {})
+    """Answer that the payment is in the folder ``unscored``."""
+    message = "the risk service has no score for this payment; it is kept in the folder 'unscored'"
+    return _failed(request, 502, "unscored", message, accepted=True)
 
 
 def _failed(
-    request: Request, answer: str, status: int, message: str, headers: dict[str, str]
+    request: Request, status: int, answer: str, message: str, *, accepted: bool | None = None
 ) -> Response:
+    """Answer with a reason, and whether the payment was accepted; None: unknown."""
     service: Service = request.app.state.service
     service.answers.labels(answer).inc()
-    content: dict[str, Any] = {"detail": message}
-    return JSONResponse(content, status, headers)
+    headers = {} if accepted else {"Retry-After": "1"}
+    return JSONResponse({"detail": message, "accepted": accepted}, status, headers)
