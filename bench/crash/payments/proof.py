@@ -33,7 +33,7 @@ _AHEAD_MS: Final = 50_000
 
 #: A small log, which is full at times; short minutes; checkpoints about as often as kills.
 SETTINGS: Final[Mapping[str, str]] = {
-    "FRAUD_MAX_BYTES": "120000",
+    "FRAUD_MAX_BYTES": "100000",
     "FRAUD_FULL_SECONDS": "0.05",
     "FRAUD_ID_SECONDS": "10",
     "FRAUD_WINDOW_SECONDS": str(_MINUTE_MS / 1000),

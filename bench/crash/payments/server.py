@@ -34,17 +34,18 @@ class Moment(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Kill:
-    """A kill ``delay`` seconds after the moment."""
+    """A kill ``delay`` seconds after a moment; for checkpoints, after the ``nth`` of this process."""
 
     moment: Moment
     delay: float
+    nth: int = 1
 
 
 def random_kill(random: Random) -> Kill:
     """Return a kill at a random moment."""
     moment = random.choice(list(Moment))
-    longest = {Moment.START: 0.3, Moment.SERVING: 0.8}.get(moment, 0.03)
-    return Kill(moment, random.uniform(0.0, longest))
+    longest = {Moment.START: 0.3, Moment.SERVING: 1.5}.get(moment, 0.03)
+    return Kill(moment, random.uniform(0.0, longest), random.randint(1, 6))
 
 
 class Server:
@@ -71,7 +72,7 @@ class Server:
                 await self._start()
                 if kill.moment is not Moment.START:
                     await self._listen()
-                    await self._reach(kill.moment)
+                    await self._reach(kill)
                 await asyncio.sleep(kill.delay)
         except TimeoutError:
             raise ProgramFailed(f"{kill.moment.value} is not reached:\n{self._errors()}") from None
@@ -96,14 +97,16 @@ class Server:
         self.url = (await self._read("listening")).removeprefix("on ")
         self.accepts.set()
 
-    async def _reach(self, moment: Moment) -> None:
+    async def _reach(self, kill: Kill) -> None:
         state = self.place / "state"
-        pattern = {Moment.PART: "parts/*", Moment.COMPLETED: "checkpoint-*.json"}.get(moment)
+        pattern = {Moment.PART: "parts/*", Moment.COMPLETED: "checkpoint-*.json"}.get(kill.moment)
         if pattern is None:
             return
-        before = set(state.glob(pattern))
-        while not set(state.glob(pattern)) - before:  # noqa: ASYNC110 - another process writes them
-            await asyncio.sleep(_CHECK_EVERY)
+        seen = set(state.glob(pattern))
+        for _ in range(kill.nth):
+            while not (new := set(state.glob(pattern)) - seen):  # noqa: ASYNC110 - of another process
+                await asyncio.sleep(_CHECK_EVERY)
+            seen |= new
 
     async def _end(self, number: signal.Signals) -> None:
         os.kill(self._pid, number)
