@@ -48,7 +48,7 @@ class Decision:
     number: int
     """The number of this payment among all of its card, from 1."""
     recent_cents: int
-    """What the card has paid in the ten minutes before ``at``, with this payment unless it is blocked."""
+    """What the card has paid since ten minutes before ``at``, with this payment unless it is blocked."""
 
 
 @dataclass(frozen=True, slots=True)
