@@ -180,11 +180,14 @@ class DurablePushSource(Source[T], Generic[T]):
             if opened.has_room(size):
                 break
             await opened.room(size, self._full_timeout)
-        position = opened.send((record,), (value,), size, id, waits=promise is not Ack.MEMORY)
-        if promise is Ack.LOGGED and id is None and position is not None:
-            await position
-        elif position is not None:
-            await self._meet(opened, promise, position, shared=id is not None)
+        if id is not None:
+            position = opened.send_named(record, value, size, id)
+            await self._meet(opened, promise, position, shared=True)
+        elif promise is Ack.MEMORY:
+            opened.send_all((record,), (value,), size, waits=False)
+        else:
+            position = opened.send(record, value, size)
+            await (position if promise is Ack.LOGGED else self._meet(opened, promise, position))
         return True
 
     async def send_question(self, value: T, timestamp: Instant | None, question: Question) -> None:
@@ -213,7 +216,7 @@ class DurablePushSource(Source[T], Generic[T]):
             await opened.room(size, self._full_timeout)
         if self._ended:
             raise _input_ended()
-        position = opened.send(records, decoded, size, waits=promise is not Ack.MEMORY)
+        position = opened.send_all(records, decoded, size, waits=promise is not Ack.MEMORY)
         if position is not None:
             await self._meet(opened, promise, position, count=len(records))
 
@@ -238,7 +241,10 @@ class DurablePushSource(Source[T], Generic[T]):
             return False
         if not opened.has_room(size):
             raise opened.full()
-        _ = opened.send((record,), (value,), size, id, waits=False)
+        if id is None:
+            opened.send_all((record,), (value,), size, waits=False)
+        else:
+            _ = opened.send_named(record, value, size, id)
         return True
 
     async def end(self) -> None:
