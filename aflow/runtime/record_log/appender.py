@@ -30,7 +30,7 @@ R = TypeVar("R")
 class LogGroup(Generic[T]):
     """Records that are written in one block, and what their senders keep with them. All lists are in order."""
 
-    __slots__ = ("has_ids", "places", "questions", "records", "senders", "size", "values")
+    __slots__ = ("has_ids", "questions", "records", "senders", "size", "values")
 
     def __init__(self) -> None:
         self.records: list[LogRecord] = []
@@ -38,9 +38,8 @@ class LogGroup(Generic[T]):
         self.values: list[T] = []
         #: The most bytes that they take.
         self.size = 0
-        #: Futures of positions, and the index in the group of the record at each.
-        self.senders: list[asyncio.Future[int]] = []
-        self.places: list[int] = []
+        #: For each record the future of its position; None if nothing waits for it.
+        self.senders: list[asyncio.Future[int] | None] = []
         #: Questions with the index of their record.
         self.questions: list[tuple[int, Question]] = []
         #: True if some of the records have ids.
@@ -76,7 +75,7 @@ _Item: TypeAlias = "LogGroup[T] | _LogWork | _EndThread"
 class LogAppender(Generic[T]):
     """Appends to ``log``, which is open, until ``close``. All methods are called on ``loop``.
 
-    Records are added to ``group``, and ``added`` is called after each time.
+    Records are added to ``group``. Then ``added`` is called, unless ``is_scheduled`` and the group is small.
     """
 
     def __init__(
@@ -95,7 +94,7 @@ class LogAppender(Generic[T]):
         #: What is not handed over yet; only the loop changes it.
         self.group: LogGroup[T] = LogGroup()
         #: True if the end of this pass, or of a write, hands the group over.
-        self._is_scheduled = False
+        self.is_scheduled = False
         #: Groups that were handed over and are not reported yet.
         self._writing = 0
         self._thread = Thread(target=self._run, name=f"log {log.folder.name}", daemon=True)
@@ -103,21 +102,20 @@ class LogAppender(Generic[T]):
 
     def added(self) -> None:
         """Write the group soon."""
-        # Hot path (benchmark `durable_push`): once for each record.
         if self.group.size >= BLOCK_BYTES:
             self._hand_over()
-        elif not self._is_scheduled:
-            self._is_scheduled = True
+        elif not self.is_scheduled:
+            self.is_scheduled = True
             if not self._writing:
                 self._loop.call_soon(self._on_end_of_pass)
 
     def _on_end_of_pass(self) -> None:
-        if self._is_scheduled:
+        if self.is_scheduled:
             self._hand_over()
 
     def _hand_over(self) -> None:
         """Give the group to the thread. It may exceed the limit of a block by the last addition."""
-        self._is_scheduled = False
+        self.is_scheduled = False
         group = self.group
         if group.records:
             self.group = LogGroup()

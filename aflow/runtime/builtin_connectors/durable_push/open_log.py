@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Sequence
+from threading import get_ident
 from typing import Final, Generic, TypeAlias, TypeVar
 
 from aflow.errors import SourceError, SourceFull
@@ -15,7 +16,7 @@ from aflow.runtime.builtin_connectors.durable_push.acknowledgements import Waits
 from aflow.runtime.builtin_connectors.durable_push.tail import Logged, Tail
 from aflow.runtime.record_log.appender import GroupWritten, LogAppender, LogGroup
 from aflow.runtime.record_log.log import NotLogged, RecordLog, SeenId
-from aflow.runtime.record_log.segments import LogRecord
+from aflow.runtime.record_log.segments import BLOCK_BYTES, LogRecord
 
 T = TypeVar("T")
 
@@ -49,6 +50,10 @@ class OpenLog(Generic[T]):
     ) -> None:
         """``seen`` are the ids of the window that are in the log."""
         self.loop: Final = asyncio.get_running_loop()
+        #: The log is used on its own loop where both are those of the caller. ``get_running_loop`` asks the system for
+        #: the process each time before Python 3.12.
+        self.thread: Final = get_ident()
+        self.is_running: Final = self.loop.is_running
         self.log: Final = log
         self._clock = clock
         #: Without the header of another segment.
@@ -124,15 +129,16 @@ class OpenLog(Generic[T]):
     def send(self, record: LogRecord, value: T, size: int) -> asyncio.Future[int]:
         """Queue a record without id, with its decoded ``value``; the result resolves to its position."""
         # Hot path (benchmark `durable_push`): once for each record.
-        group = self._appender.group
+        appender = self._appender
+        group = appender.group
         position = self._create_future()
         group.senders.append(position)
-        group.places.append(len(group.records))
         group.records.append(record)
         group.values.append(value)
-        group.size += size
+        group.size = size_of_group = group.size + size
         self._waiting_bytes += size
-        self._appender.added()
+        if not appender.is_scheduled or size_of_group >= BLOCK_BYTES:
+            appender.added()
         return position
 
     def send_named(self, record: LogRecord, value: T, size: int, name: str) -> asyncio.Future[int]:
@@ -150,11 +156,8 @@ class OpenLog(Generic[T]):
         None if nothing ``waits`` for it.
         """
         group = self._appender.group
-        position = None
-        if waits:
-            position = self._create_future()
-            group.senders.append(position)
-            group.places.append(len(group.records))
+        position = self._create_future() if waits else None
+        group.senders += [position, *[None] * (len(records) - 1)]
         group.records += records
         group.values += values
         group.size += size
@@ -185,9 +188,9 @@ class OpenLog(Generic[T]):
                 self._asked(question, first + place)
             if group.has_ids:
                 self._locate(group.records, first)
-            for sender, place in zip(group.senders, group.places, strict=True):
-                if not sender.done():
-                    sender.set_result(first + place)
+            for position, sender in enumerate(group.senders, first):
+                if sender is not None and not sender.done():
+                    sender.set_result(position)
             self.end = first + len(group.records)
             self._show(group)
         if self._blocked:
@@ -222,7 +225,7 @@ class OpenLog(Generic[T]):
         for _, question in group.questions:
             question.fail(_not_logged(self.log, error))
         for sender in group.senders:
-            if not sender.done():
+            if sender is not None and not sender.done():
                 sender.set_exception(_not_logged(self.log, error))
                 sender.exception()  # retrieved here: a sender with an id may not wait
 
