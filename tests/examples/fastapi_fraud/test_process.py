@@ -114,6 +114,7 @@ async def test_a_second_worker_of_uvicorn_is_refused_and_told_how_to_shard(tmp_p
     async with asyncio.timeout(60):
         while not any("is in use by process" in line for line in lines):
             lines.append((await process.stderr.readline()).decode())
+            assert lines[-1], "uvicorn has ended"
     process.send_signal(signal.SIGTERM)
     await process.communicate()
 
