@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Final, Generic, TypeAlias, TypeVar
 
 from aflow.errors import SourceError, SourceFull
 from aflow.machines.recent_ids import RecentIds
-from aflow.model.questions import Question
+from aflow.model.questions import Followed, Question
+from aflow.model.record_trace import RecordTracer
 from aflow.model.time import Clock
 from aflow.runtime.builtin_connectors.durable_push.acknowledgements import Waits
 from aflow.runtime.builtin_connectors.durable_push.tail import Logged, Tail
@@ -54,14 +55,18 @@ class OpenLog(Generic[T]):
         #: Without the header of another segment.
         self._max_bytes = max_bytes - log.header_size
         self._appender = LogAppender[T](log, clock, self.loop, self._on_written)
-        self._add = self._appender.add
+        #: ``add`` of the appender, or ``_add_traced`` while records are traced, so that others cost nothing.
+        self._add: Callable[[Addition[T]], None] = self._appender.add
+        self._tracer: RecordTracer | None = None
+        #: The name of the source in the job that traces.
+        self._name = ""
         self.tail: Final = Tail[T]()
         self.checkpointed: Final = Waits()
         self.processed: Final = Waits()
-        #: By the position of their record: those without an answer.
-        self.questions: Final[dict[int, Question]] = {}
-        #: The questions with a record on its way.
-        self._asking: dict[Addition[T], Question] = {}
+        #: By the position of their record: questions without an answer, and traces of records not yet processed.
+        self.followed: Final[dict[int, Followed]] = {}
+        #: Those of records on their way, each with the place of its record in the addition.
+        self._following: dict[Addition[T], list[tuple[int, Followed]]] = {}
         #: The position after the last record that is written.
         self.end = log.end
         # Only what checkpoints cover was removed.
@@ -147,15 +152,42 @@ class OpenLog(Generic[T]):
     def ask(self, record: LogRecord, value: T, size: int, question: Question) -> None:
         """Queue the record of a question, with its decoded ``value``."""
         addition = Addition((record,), (value,), size, None, has_ids=False)
-        self._asking[addition] = question
+        self._following[addition] = [(0, Followed(question))]
         self._waiting_bytes += size
         self._add(addition)
 
-    def _asked(self, question: Question, position: int) -> None:
-        """Keep a question whose record is at ``position`` until it has an answer."""
-        if not question.answer.done():
-            self.questions[position] = question
-            question.answer.add_done_callback(lambda _: self.questions.pop(position, None))
+    def trace_with(self, tracer: RecordTracer | None, name: str) -> None:
+        """As ``DurablePushSource.trace_with``."""
+        self._tracer, self._name = tracer, name
+        self._add = self._appender.add if tracer is None else self._add_traced
+        if tracer is None:
+            for place in [at for at, one in self.followed.items() if one.question is None]:
+                del self.followed[place]
+
+    def _add_traced(self, addition: Addition[T]) -> None:
+        """Add records in the context of their sender."""
+        assert self._tracer is not None
+        following = self._following.get(addition, [])
+        for place in range(len(addition.records)):
+            trace = self._tracer.sent(self._name)
+            if trace is None:
+                continue
+            if following and following[0][1].question is not None:  # the only record
+                following[0][1].trace = trace
+            else:
+                following.append((place, Followed(None, trace)))
+        if following:
+            self._following[addition] = following
+        self._appender.add(addition)
+
+    def _follow(self, followed: Followed, position: int) -> None:
+        """Keep a question until it has an answer, and a trace until its record at ``position`` is processed."""
+        question = followed.question
+        if question is None:
+            self.followed[position] = followed
+        elif not question.answer.done():
+            self.followed[position] = followed
+            question.answer.add_done_callback(lambda _: self.followed.pop(position, None))
 
     def _on_written(self, written: GroupWritten[T]) -> None:
         self._bytes = written.log_bytes
@@ -166,14 +198,16 @@ class OpenLog(Generic[T]):
         size = 0
         for addition in written.additions:
             self._waiting_bytes -= addition.size
-            question = self._asking.pop(addition, None) if self._asking else None
+            following = self._following.pop(addition, ()) if self._following else ()
             if error is not None:
                 self._refuse(addition, error)
-                if question is not None:
-                    question.fail(_not_logged(self.log, error))
+            for place, followed in following:
+                if error is None:
+                    self._follow(followed, position + place)
+                else:
+                    followed.fail(_not_logged(self.log, error))
+            if error is not None:
                 continue
-            if question is not None:
-                self._asked(question, position)
             records, sender = addition.records, addition.position
             if follows:
                 size += addition.size
@@ -219,8 +253,9 @@ class OpenLog(Generic[T]):
 
     def continue_from(self, position: int) -> None:
         """A reader is opened at ``position``: fail the questions of records that it does not read."""
-        for place in [place for place in self.questions if place < position]:
-            self.questions.pop(place).fail_restarted()
+        for place in [place for place in self.followed if place < position]:
+            if (question := self.followed.pop(place).question) is not None:
+                question.fail_restarted()
 
     # ----------------------------------------------------------------------------------------------- of a job
 

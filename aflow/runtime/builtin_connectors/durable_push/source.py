@@ -20,16 +20,14 @@ from aflow.connect import Position, Reader, Source, Split
 from aflow.errors import FlowDefinitionError, JobStopped, SourceError, shown
 from aflow.model.codecs import PLAIN, Codec, CodecError, codec_for
 from aflow.model.questions import Question
-from aflow.model.time import (
-    MAX_TIMESTAMP,
-    MIN_TIMESTAMP,
-    Instant,
-    Timestamp,
-    positive_millis,
-    to_millis,
-    to_timestamp,
-)
+from aflow.model.record_trace import RecordTracer
+from aflow.model.time import Instant, Timestamp, positive_millis, to_millis
 from aflow.runtime.builtin_connectors.durable_push.acknowledgements import Ack
+from aflow.runtime.builtin_connectors.durable_push.checks import (
+    check_id,
+    checked_ack,
+    checked_time,
+)
 from aflow.runtime.builtin_connectors.durable_push.open_log import (
     ID_BYTES,
     OVERHEAD,
@@ -49,9 +47,6 @@ T = TypeVar("T")
 
 _NAME: Final = "DurablePushSource"
 _SPLITS: Final = (Split("log"),)
-
-#: The longest id, in characters.
-_MAX_ID: Final = 256
 
 #: Segments of a full log: the last one can never be removed.
 _SEGMENTS: Final = 16
@@ -124,7 +119,7 @@ class DurablePushSource(Source[T], Generic[T]):
         self._codec: Codec[T] = cast("Codec[T]", PLAIN) if of is None else codec_for(of)
         self._encode, self._decode = self._codec.encode, self._codec.decode
         self._layout = One("log", self._codec)
-        self._ack = _checked(ack)
+        self._ack = checked_ack(ack)
         self._max_bytes = max_bytes
         self._full_timeout = full_timeout.total_seconds()
         self._id_window = positive_millis(id_window, what="id_window")
@@ -143,6 +138,8 @@ class DurablePushSource(Source[T], Generic[T]):
         #: The job that reads it, from its first reader to its end, also between restarts; None in a test without a job.
         self._job: RunningJob | None = None
         self.being_read = False
+        #: The tracer of the job that reads it, and the name of the source there.
+        self._traced_by: tuple[RecordTracer | None, str] = (None, "")
 
     # ------------------------------------------------------------------------------------------------ sending
 
@@ -167,7 +164,7 @@ class DurablePushSource(Source[T], Generic[T]):
         # Hot path (benchmark `durable_push`): once for each record.
         record, value = self._encoded(value, timestamp, id)
         size = len(record[0]) + (OVERHEAD if id is None else OVERHEAD + ID_BYTES)
-        promise = self._ack if ack is None else _checked(ack)
+        promise = self._ack if ack is None else checked_ack(ack)
         while True:
             opened = self._opened
             if opened is None or opened.loop is not get_running_loop():
@@ -200,7 +197,7 @@ class DurablePushSource(Source[T], Generic[T]):
     async def send_many(self, values: Iterable[T], *, ack: Ack | None = None) -> None:
         """Send records in order, all of them or none, with one sync; wait and raise like ``send``."""
         encoded = [self._encoded(value, None, None) for value in values]
-        promise = self._ack if ack is None else _checked(ack)
+        promise = self._ack if ack is None else checked_ack(ack)
         size = sum(len(record[0]) + OVERHEAD for record, _ in encoded)
         if size > MAX_RECORD:
             raise FlowDefinitionError(
@@ -216,6 +213,12 @@ class DurablePushSource(Source[T], Generic[T]):
         position = opened.send(records, decoded, size, waits=promise is not Ack.MEMORY)
         if position is not None:
             await self._meet(opened, promise, position, count=len(records))
+
+    def trace_with(self, tracer: RecordTracer | None, name: str) -> None:
+        """Ask ``tracer`` about each record that is sent from now on, to the source ``name``; None: about none."""
+        self._traced_by = (tracer, name)
+        if self._opened is not None:
+            self._opened.trace_with(tracer, name)
 
     def send_nowait(
         self, value: T, timestamp: Instant | None = None, *, id: str | None = None
@@ -264,8 +267,8 @@ class DurablePushSource(Source[T], Generic[T]):
         ):  # asked again when the log is open: an earlier process may have ended the input
             raise _input_ended()
         if name is not None:
-            _check_id(name)
-        at = None if timestamp is None else _checked_time(timestamp)
+            check_id(name)
+        at = None if timestamp is None else checked_time(timestamp)
         if self._dated is not (at is not None):
             self._check_dated(at is not None)
         try:
@@ -384,6 +387,7 @@ class DurablePushSource(Source[T], Generic[T]):
         opened = self._opened = OpenLog[T](
             log, clock, max_bytes=self._max_bytes, id_window=self._id_window, seen=seen
         )
+        opened.trace_with(*self._traced_by)
         if log.ended:
             opened.tail.end()
         if self._stopped:
@@ -455,24 +459,6 @@ class DurablePushSource(Source[T], Generic[T]):
             self._opened.fail_waits(_job_ended())
 
 
-def _check_id(name: object) -> None:
-    """Raise ``FlowDefinitionError`` if a record cannot have this id. Its UTF-8 form is part of the log."""
-    if type(name) is not str or not 0 < len(name) <= _MAX_ID or not name.isprintable():
-        raise FlowDefinitionError(
-            f"the id of a record must be printable text of 1 to {_MAX_ID} characters, not {shown(name)}"
-        )
-
-
-def _checked_time(timestamp: Instant) -> Timestamp:
-    """Return epoch ms. Raises ``FlowDefinitionError`` for times that no job could process."""
-    at = to_timestamp(timestamp, what="timestamp")
-    if not MIN_TIMESTAMP < at < MAX_TIMESTAMP:
-        raise FlowDefinitionError(
-            f"timestamp {at} is not between {MIN_TIMESTAMP} and {MAX_TIMESTAMP} (epoch ms)"
-        )
-    return at
-
-
 def _running_loop() -> asyncio.AbstractEventLoop | None:
     try:
         return get_running_loop()
@@ -482,12 +468,6 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
 
 def _input_ended() -> JobStopped:
     return JobStopped(f"the input of this {_NAME} was ended and takes no more records")
-
-
-def _checked(ack: object) -> Ack:
-    if not isinstance(ack, Ack):
-        raise FlowDefinitionError(f"ack takes a member of Ack, not {shown(ack)}")
-    return ack
 
 
 def _job_ended() -> JobStopped:
