@@ -95,6 +95,11 @@ class Correlation:
         if self._on_released is not None:
             self._on_released()
 
+    def withdraw(self) -> None:
+        """The record was not accepted."""
+        if self.trace is not None:
+            self.trace.processed()
+
     def reply(self, value: object) -> None:
         """Answer the question with ``value``, unless it was answered or the host does not wait any more."""
         if self.question is not None and not self.question.answer.done():

@@ -22,8 +22,8 @@ class CallTrace(Protocol):
         """
         ...
 
-    def settled(self, outcome: str, error: str | None) -> None:
-        """No attempt follows. ``error`` describes the last error of a call that was given up."""
+    def settled(self, outcome: str, error: tuple[str, str] | None) -> None:
+        """No attempt follows. ``error`` has the class and the text of the error of a call that was given up."""
         ...
 
 

@@ -1,4 +1,4 @@
-"""Calls for records of questions and for traced ones: each result is emitted apart from others, as that of its record."""
+"""Calls for records of questions and traced ones: each result is emitted apart from others, as that of its record."""
 
 from __future__ import annotations
 
@@ -75,11 +75,11 @@ class FollowedCalls:
         return traces[0].attempt(first.attempt, invoke, traces[1:])
 
 
-def _outcome(call: Call, on_error: object) -> tuple[str, str | None]:
-    """Return the outcome of a call, and the description of its error."""
+def _outcome(call: Call, on_error: object) -> tuple[str, tuple[str, str] | None]:
+    """Return the outcome of a call, and the class and text of its error."""
     if call.error is None:
         return RETURNED, None
-    error = f"{call.error.type_name}: {call.error.message}"
+    error = call.error.type_name, call.error.message
     if call.result is not NO_RESULT:
         return FALLBACK, error
     return DEAD_LETTER if isinstance(on_error, DeadLetter) else DROPPED, error

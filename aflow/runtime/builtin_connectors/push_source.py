@@ -230,6 +230,9 @@ class _Inbox(Generic[T]):
         finally:
             if sender in self._senders:  # cancelled
                 self._senders.remove(sender)
+            for correlation in sender.correlations or ():
+                if correlation is not None:
+                    correlation.withdraw()
 
     def end(self) -> None:
         self._ended = True

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Sequence
 from typing import Final, Generic, TypeAlias, TypeVar
 
@@ -12,6 +11,7 @@ from aflow.machines.recent_ids import RecentIds
 from aflow.model.questions import Followed, Question
 from aflow.model.record_trace import RecordTracer
 from aflow.model.time import Clock
+from aflow.runtime import log_events
 from aflow.runtime.builtin_connectors.durable_push.acknowledgements import Waits
 from aflow.runtime.builtin_connectors.durable_push.tail import Logged, Tail
 from aflow.runtime.record_log.appender import Addition, GroupWritten, LogAppender
@@ -28,8 +28,6 @@ OVERHEAD: Final = 72
 
 #: The most bytes of an id: four for each of 256 characters, and its length.
 ID_BYTES: Final = 1027
-
-_log = logging.getLogger("aflow.record_log")
 
 
 IdPlace: TypeAlias = "asyncio.Future[int] | int"
@@ -235,11 +233,14 @@ class OpenLog(Generic[T]):
         for record in addition.records:
             if record[2] is not None:
                 self._ids.remove(record[2])
-        _log.warning(
+        log_events.RECORDS_REFUSED.log(
             "the log in %s: %d records were not logged: %s",
             self.log.folder,
             len(addition.records),
             error,
+            folder=str(self.log.folder),
+            records=len(addition.records),
+            error=str(error),
         )
         sender = addition.position
         if sender is not None and not sender.done():
@@ -280,7 +281,13 @@ class OpenLog(Generic[T]):
         try:
             self._bytes = await self._appender.run(remove)
         except OSError as exc:
-            _log.warning("the log in %s: segments could not be removed: %s", self.log.folder, exc)
+            log_events.SEGMENTS_NOT_REMOVED.log(
+                "the log in %s: segments could not be removed: %s",
+                self.log.folder,
+                exc,
+                folder=str(self.log.folder),
+                error=str(exc),
+            )
         self._unblock()
 
     async def end_input(self) -> None:
