@@ -14,6 +14,7 @@ from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
 import aflow as af
+from aflow.machines.calls.on_error import OnError
 from aflow.restart import FixedDelay
 from aflow.telemetry import OpenTelemetry
 from aflow.testing.virtual_time import settle, virtual_time
@@ -25,6 +26,9 @@ __all__ = ["inline_threads"]
 pytestmark = pytest.mark.usefixtures("inline_threads")
 
 MILLISECOND = timedelta(milliseconds=1)
+
+#: More records than a stuck job takes.
+COUNT = 2_000
 
 
 def doubling(program: TracedProgram, source: af.Source[int], *, ordered: bool = False) -> af.Flow:
@@ -43,7 +47,7 @@ def doubling(program: TracedProgram, source: af.Source[int], *, ordered: bool = 
     flow = af.Flow("numbers")
     doubled = flow.source(source, name="numbers").map_async(double, ordered=ordered, name="double")
     keyed = doubled.key_by(lambda number: number % 3, name="key")
-    keyed.map_async(lookup, ordered=ordered, name="lookup").to(af.CollectSink[int](), name="out")
+    keyed.map_async(lookup, name="lookup").to(af.CollectSink[int](), name="out")
     return flow
 
 
@@ -139,7 +143,7 @@ async def test_senders_that_wait_keep_their_context() -> None:
 
 @virtual_time
 async def test_a_cancelled_sender_leaves_no_open_span() -> None:
-    program = TracedProgram()
+    program = TracedProgram(records_per_second=10 * COUNT)
     source = af.PushSource[int](capacity=1)
     flow = af.Flow("stuck")
     gate = asyncio.Event()
@@ -153,7 +157,7 @@ async def test_a_cancelled_sender_leaves_no_open_span() -> None:
     )
     async with flow.start(options=program.options) as job:
         with program.tracer.start_as_current_span("request"):
-            sending = [asyncio.create_task(source.send(number)) for number in range(20)]
+            sending = [asyncio.create_task(source.send(number)) for number in range(COUNT)]
             await settle()
             waiting = [task for task in sending if not task.done()]
             for task in waiting:
@@ -162,7 +166,7 @@ async def test_a_cancelled_sender_leaves_no_open_span() -> None:
             assert len(program.named("process numbers")) == len(waiting) > 0
         gate.set()
         await job.stop()
-    assert len(program.named("process numbers")) == 20
+    assert len(program.named("process numbers")) == COUNT
 
 
 @virtual_time
@@ -201,7 +205,7 @@ async def test_retries_are_events_of_one_span() -> None:
         return number
 
     flow = af.Flow("flaky")
-    retry = af.Retry(attempts=3, wait=timedelta(seconds=1))
+    retry = af.Retry(attempts=3, delay=timedelta(seconds=1))
     called = flow.source(source, name="numbers").map_async(flaky, retry=retry, name="flaky")
     called.to(af.CollectSink[int](), name="out")
     async with flow.start(options=program.options) as job:
@@ -231,12 +235,12 @@ async def test_retries_are_events_of_one_span() -> None:
     [
         (af.calls.Drop(), "dropped"),
         (af.calls.DeadLetter(af.Tag[af.calls.FailedRecord[int]]("failed")), "dead_letter"),
-        (af.calls.Fallback[int, int](lambda number, error: -1), "fallback"),
+        (af.calls.Fallback[int](lambda number, error: -1), "fallback"),
     ],
 )
 @virtual_time
 async def test_a_call_that_is_given_up_has_an_outcome_and_an_error(
-    policy: af.calls.OnError[int, int], outcome: str
+    policy: OnError[int], outcome: str
 ) -> None:
     program = TracedProgram()
     source = af.PushSource[int]()
@@ -247,6 +251,8 @@ async def test_a_call_that_is_given_up_has_an_outcome_and_an_error(
     flow = af.Flow("failing")
     called = flow.source(source, name="numbers").map_async(fail, on_error=policy, name="fail")
     called.to(af.CollectSink[int](), name="out")
+    if isinstance(policy, af.calls.DeadLetter):
+        called.side(policy.tag).to(af.CollectSink(), name="failures")
     async with flow.start(options=program.options) as job:
         with program.tracer.start_as_current_span("request"):
             await source.send(1)
@@ -296,8 +302,8 @@ async def test_a_call_for_several_records_links_to_the_others() -> None:
             return [2 * number for number in numbers]
 
     flow = af.Flow("groups")
-    called = flow.source(source, name="numbers").map_async(
-        double_all, batch=af.calls.Batches(3, timedelta(seconds=1)), name="double"
+    called = flow.source(source, name="numbers").map_batch_async(
+        double_all, size=3, delay=timedelta(seconds=1), name="double"
     )
     called.to(af.CollectSink[int](), name="out")
     async with flow.start(options=program.options) as job:
@@ -399,7 +405,7 @@ async def test_errors_of_the_tool_are_logged_once_and_change_nothing(
     assert "no spans today" in events[0].getMessage()
 
 
-@virtual_time
+@pytest.mark.asyncio
 async def test_a_record_in_a_log_is_traced_again_after_a_restart(tmp_path: Path) -> None:
     program = TracedProgram()
     source = af.DurablePushSource(tmp_path / "log", of=int)
@@ -413,15 +419,16 @@ async def test_a_record_in_a_log_is_traced_again_after_a_restart(tmp_path: Path)
             return number / 2
 
     flow = af.Flow("halves")
-    called = flow.source(source, name="numbers").map_async(half, name="half")
-    called.to(af.CollectSink[float](), name="out")
+    sink = af.CollectSink[float]()
+    flow.source(source, name="numbers").map_async(half, name="half").to(sink, name="out")
     settings = af.Checkpointing(storage=tmp_path / "state", every=None)
     restart = FixedDelay(5, 10 * MILLISECOND)
     async with flow.start(checkpointing=settings, restart=restart, options=program.options) as job:
         for number in range(5):
             with program.tracer.start_as_current_span(f"request {number}"):
                 await source.send(number)
-        await asyncio.sleep(1)
+        while len(sink.values) < 5:
+            await asyncio.sleep(0.001)
         assert job.metrics().restarts == 1
         await job.stop()
 
@@ -438,7 +445,7 @@ async def test_a_record_in_a_log_is_traced_again_after_a_restart(tmp_path: Path)
     assert any(is_below(one, call) for one in program.named("half 3"))
 
 
-@virtual_time
+@pytest.mark.asyncio
 async def test_send_many_to_a_log_is_traced_record_by_record(tmp_path: Path) -> None:
     program = TracedProgram()
     settings = af.Checkpointing(storage=tmp_path / "state", every=None)
@@ -448,6 +455,8 @@ async def test_send_many_to_a_log_is_traced_record_by_record(tmp_path: Path) -> 
     ) as job:
         with program.tracer.start_as_current_span("request"):
             await source.send_many(range(4))
+        while len(program.named("process numbers")) < 4:
+            await asyncio.sleep(0.001)
         await job.stop()
 
     request = program.only("request")
