@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 
 import pytest
 from opentelemetry import trace
 from opentelemetry.sdk.trace import ReadableSpan, TracerProvider
-from opentelemetry.sdk.trace.export import SpanExporter, SpanExportResult
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, SpanExportResult
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
 import aflow as af
@@ -29,6 +29,13 @@ MILLISECOND = timedelta(milliseconds=1)
 
 #: More records than a stuck job takes.
 COUNT = 2_000
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait for what threads and a job do."""
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110 - there is no event for it
+            await asyncio.sleep(0.001)
 
 
 def doubling(program: TracedProgram, source: af.Source[int], *, ordered: bool = False) -> af.Flow:
@@ -405,6 +412,20 @@ async def test_errors_of_the_tool_are_logged_once_and_change_nothing(
     assert "no spans today" in events[0].getMessage()
 
 
+@virtual_time
+async def test_an_exporter_that_raises_changes_nothing() -> None:
+    program = TracedProgram()
+    program.provider.add_span_processor(SimpleSpanProcessor(BrokenExporter()))
+    source = af.PushSource[int]()
+
+    async with doubling(program, source).start(options=program.options) as job:
+        with program.tracer.start_as_current_span("request"):
+            await source.send_many(range(10))
+        await job.stop()
+
+    assert len(program.named("call lookup")) == 10
+
+
 @pytest.mark.asyncio
 async def test_a_record_in_a_log_is_traced_again_after_a_restart(tmp_path: Path) -> None:
     program = TracedProgram()
@@ -427,8 +448,7 @@ async def test_a_record_in_a_log_is_traced_again_after_a_restart(tmp_path: Path)
         for number in range(5):
             with program.tracer.start_as_current_span(f"request {number}"):
                 await source.send(number)
-        while len(sink.values) < 5:
-            await asyncio.sleep(0.001)
+        await until(lambda: len(sink.values) >= 5)
         assert job.metrics().restarts == 1
         await job.stop()
 
@@ -455,8 +475,7 @@ async def test_send_many_to_a_log_is_traced_record_by_record(tmp_path: Path) -> 
     ) as job:
         with program.tracer.start_as_current_span("request"):
             await source.send_many(range(4))
-        while len(program.named("process numbers")) < 4:
-            await asyncio.sleep(0.001)
+        await until(lambda: len(program.named("process numbers")) == 4)
         await job.stop()
 
     request = program.only("request")
