@@ -48,7 +48,7 @@ class Question:
 
 @dataclass(slots=True)
 class Followed:
-    """What follows a record through all attempts of a job: a question, a trace, or both."""
+    """The question of a record, its trace, or both, through all attempts of a job."""
 
     question: Question | None
     trace: RecordTrace | None = None

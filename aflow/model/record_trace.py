@@ -1,4 +1,4 @@
-"""What a tool for tracing offers for one record: the core calls it, and knows no such tool.
+"""The seam to tools for tracing, for one record: the core calls it, and knows no such tool.
 
 A trace belongs to the correlation of its record (``questions``), so a record without one costs nothing. No method
 raises: errors of the tool are its own.

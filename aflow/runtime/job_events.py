@@ -30,15 +30,16 @@ class JobEvents:
             self.telemetry.on_status(status)
 
     def failed(self, error: BaseException) -> None:
-        """The job ends with ``error``."""
-        log_events.FAILED.log(
-            "job %r failed: %s",
-            self._job,
-            message_of(error),
-            job=self._job,
-            error_type=type(error).__name__,
-            error=str(error),
-        )
+        """The job ends with ``error``. An interrupt is no failure of the job, and not logged."""
+        if isinstance(error, Exception):
+            log_events.FAILED.log(
+                "job %r failed: %s",
+                self._job,
+                message_of(error),
+                job=self._job,
+                error_type=type(error).__name__,
+                error=str(error),
+            )
         if self.telemetry is not None:
             self.telemetry.on_attempt_failed(error)
 

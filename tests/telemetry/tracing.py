@@ -41,11 +41,11 @@ class TracedProgram:
         return sorted(self._exporter.get_finished_spans(), key=lambda span: span.start_time or 0)
 
     def named(self, name: str) -> list[ReadableSpan]:
-        """Those of one name."""
+        """Return the spans of one name."""
         return [span for span in self.spans if span.name == name]
 
     def only(self, name: str) -> ReadableSpan:
-        """The only one of that name."""
+        """Return the only one of that name."""
         [span] = self.named(name)
         return span
 

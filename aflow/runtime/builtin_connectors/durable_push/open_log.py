@@ -63,7 +63,7 @@ class OpenLog(Generic[T]):
         self.processed: Final = Waits()
         #: By the position of their record: questions without an answer, and traces of records not yet processed.
         self.followed: Final[dict[int, Followed]] = {}
-        #: Those of records on their way, each with the place of its record in the addition.
+        #: Questions and traces of records on their way, each with the place of its record in the addition.
         self._following: dict[Addition[T], list[tuple[int, Followed]]] = {}
         #: The position after the last record that is written.
         self.end = log.end
