@@ -17,6 +17,7 @@ from aflow.model.key_groups import DEFAULT_KEY_GROUPS, MOST_KEY_GROUPS
 from aflow.model.time import positive_millis
 from aflow.runtime.channel import DEFAULT_CAPACITY
 from aflow.runtime.clock import RuntimeClock, SystemClock, clock_on
+from aflow.runtime.telemetry import Telemetry
 from aflow.state.backend_choice import InMemory, OnDisk, StateBackend
 
 
@@ -46,6 +47,8 @@ class Options:
     latency_interval: timedelta | None = timedelta(seconds=1)
     """The least time between two markers that a subtask of a source emits to measure the latency to the sinks; it emits
     them after records only. None: latency is not measured."""
+    telemetry: Telemetry | None = None
+    """A tool for traces and metrics, such as ``OpenTelemetry()`` of ``aflow.telemetry``. None: no tracing."""
     clock: RuntimeClock = field(default_factory=SystemClock)
     """The clock of processing time: that of the machine by default, or that of the loop on a loop of virtual time."""
 
@@ -68,6 +71,10 @@ class Options:
         if not isinstance(self.state, InMemory | OnDisk):
             raise FlowDefinitionError(
                 f"Options.state takes InMemory() or OnDisk(), not {shown(self.state)}"
+            )
+        if self.telemetry is not None and not isinstance(self.telemetry, Telemetry):
+            raise FlowDefinitionError(
+                f"Options.telemetry takes OpenTelemetry() of aflow.telemetry, not {shown(self.telemetry)}"
             )
 
     def batch_size(self, nodes: Iterable[Node], turn: Turn) -> BatchSize:

@@ -18,7 +18,7 @@ from threading import Thread
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from aflow.errors import InternalError
-from aflow.model.questions import Question
+from aflow.model.questions import Followed
 from aflow.model.time import Clock
 from aflow.runtime.record_log.log import NotLogged, RecordLog
 from aflow.runtime.record_log.segments import BLOCK_BYTES, LogRecord
@@ -30,7 +30,7 @@ R = TypeVar("R")
 class LogGroup(Generic[T]):
     """Records that are written in one block, and what their senders keep with them. All lists are in order."""
 
-    __slots__ = ("has_ids", "questions", "records", "senders", "size", "values")
+    __slots__ = ("followed", "has_ids", "records", "senders", "size", "values")
 
     def __init__(self) -> None:
         self.records: list[LogRecord] = []
@@ -40,8 +40,8 @@ class LogGroup(Generic[T]):
         self.size = 0
         #: For each record the future of its position; None if nothing waits for it.
         self.senders: list[asyncio.Future[int] | None] = []
-        #: Questions with the index of their record.
-        self.questions: list[tuple[int, Question]] = []
+        #: Questions and traces with the index of their record.
+        self.followed: list[tuple[int, Followed]] = []
         #: True if some of the records have ids.
         self.has_ids = False
 
@@ -91,7 +91,7 @@ class LogAppender(Generic[T]):
         self._loop: Final = loop
         self._on_written = on_written
         self._queue: SimpleQueue[_Item[T]] = SimpleQueue()
-        #: What is not handed over yet; only the loop changes it.
+        #: The group that is not handed over yet; only the loop changes it.
         self.group: LogGroup[T] = LogGroup()
         #: True if the end of this pass, or of a write, hands the group over.
         self.is_scheduled = False

@@ -48,7 +48,7 @@ class Sent:
 
 @dataclass(slots=True)
 class Ledger:
-    """What all clients know at the end."""
+    """Knowledge of all clients at the end."""
 
     accepted: list[Sent] = field(default_factory=list[Sent])
     refused: list[Sent] = field(default_factory=list[Sent])

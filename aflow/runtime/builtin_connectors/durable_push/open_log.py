@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Sequence
 from threading import get_ident
 from typing import Final, Generic, TypeAlias, TypeVar
 
 from aflow.errors import SourceError, SourceFull
 from aflow.machines.recent_ids import RecentIds
-from aflow.model.questions import Question
+from aflow.model.questions import Followed, Question
+from aflow.model.record_trace import RecordTracer
 from aflow.model.time import Clock
+from aflow.runtime import log_events
 from aflow.runtime.builtin_connectors.durable_push.acknowledgements import Waits
 from aflow.runtime.builtin_connectors.durable_push.tail import Logged, Tail
 from aflow.runtime.record_log.appender import GroupWritten, LogAppender, LogGroup
@@ -28,8 +29,6 @@ OVERHEAD: Final = 72
 
 #: The most bytes of an id: four for each of 256 characters, and its length.
 ID_BYTES: Final = 1027
-
-_log = logging.getLogger("aflow.record_log")
 
 
 IdPlace: TypeAlias = "asyncio.Future[int] | int"
@@ -60,11 +59,15 @@ class OpenLog(Generic[T]):
         self._max_bytes = max_bytes - log.header_size
         self._appender = LogAppender[T](log, clock, self.loop, self._on_written)
         self._create_future = self.loop.create_future
+        #: None while no records are traced.
+        self._tracer: RecordTracer | None = None
+        #: The name of the source in the job that traces.
+        self._name = ""
         self.tail: Final = Tail[T]()
         self.checkpointed: Final = Waits()
         self.processed: Final = Waits()
-        #: By the position of their record: those without an answer.
-        self.questions: Final[dict[int, Question]] = {}
+        #: By the position of their record: questions without an answer, and traces of records not yet processed.
+        self.followed: Final[dict[int, Followed]] = {}
         #: The position after the last record that is written.
         self.end = log.end
         # Only what checkpoints cover was removed.
@@ -131,6 +134,8 @@ class OpenLog(Generic[T]):
         # Hot path (benchmark `durable_push`): once for each record.
         appender = self._appender
         group = appender.group
+        if self._tracer is not None:
+            self._trace(group, 1)
         position = self._create_future()
         group.senders.append(position)
         group.records.append(record)
@@ -156,6 +161,8 @@ class OpenLog(Generic[T]):
         None if nothing ``waits`` for it.
         """
         group = self._appender.group
+        if self._tracer is not None:
+            self._trace(group, len(records))
         position = self._create_future() if waits else None
         group.senders += [position, *[None] * (len(records) - 1)]
         group.records += records
@@ -168,14 +175,37 @@ class OpenLog(Generic[T]):
     def ask(self, record: LogRecord, value: T, size: int, question: Question) -> None:
         """Queue the record of a question, with its decoded ``value``."""
         group = self._appender.group
-        group.questions.append((len(group.records), question))
+        group.followed.append((len(group.records), Followed(question)))
         self.send_all((record,), (value,), size, waits=False)
 
-    def _asked(self, question: Question, position: int) -> None:
-        """Keep a question whose record is at ``position`` until it has an answer."""
-        if not question.answer.done():
-            self.questions[position] = question
-            question.answer.add_done_callback(lambda _: self.questions.pop(position, None))
+    def trace_with(self, tracer: RecordTracer | None, name: str) -> None:
+        """As ``DurablePushSource.trace_with``."""
+        self._tracer, self._name = tracer, name
+        if tracer is None:
+            for place in [at for at, one in self.followed.items() if one.question is None]:
+                del self.followed[place]
+
+    def _trace(self, group: LogGroup[T], count: int) -> None:
+        """Let the next ``count`` records of ``group`` carry the traces of their senders."""
+        assert self._tracer is not None
+        first = len(group.records)
+        for place in range(first, first + count):
+            trace = self._tracer.sent(self._name)
+            if trace is None:
+                continue
+            if group.followed and group.followed[-1][0] == place:  # it has a question
+                group.followed[-1][1].trace = trace
+            else:
+                group.followed.append((place, Followed(None, trace)))
+
+    def _follow(self, followed: Followed, position: int) -> None:
+        """Keep a question until it has an answer, and a trace until its record at ``position`` is processed."""
+        question = followed.question
+        if question is None:
+            self.followed[position] = followed
+        elif not question.answer.done():
+            self.followed[position] = followed
+            question.answer.add_done_callback(lambda _: self.followed.pop(position, None))
 
     def _on_written(self, written: GroupWritten[T]) -> None:
         group, first = written.group, written.first
@@ -184,8 +214,8 @@ class OpenLog(Generic[T]):
         if written.error is not None:
             self._refuse(group, written.error)
         else:
-            for place, question in group.questions:
-                self._asked(question, first + place)
+            for place, followed in group.followed:
+                self._follow(followed, first + place)
             if group.has_ids:
                 self._locate(group.records, first)
             for position, sender in enumerate(group.senders, first):
@@ -216,14 +246,17 @@ class OpenLog(Generic[T]):
         for record in group.records:
             if record[2] is not None:
                 self._ids.remove(record[2])
-        _log.warning(
+        log_events.RECORDS_REFUSED.log(
             "the log in %s: %d records were not logged: %s",
             self.log.folder,
             len(group.records),
             error,
+            folder=str(self.log.folder),
+            records=len(group.records),
+            error=str(error),
         )
-        for _, question in group.questions:
-            question.fail(_not_logged(self.log, error))
+        for _, followed in group.followed:
+            followed.fail(_not_logged(self.log, error))
         for sender in group.senders:
             if sender is not None and not sender.done():
                 sender.set_exception(_not_logged(self.log, error))
@@ -236,8 +269,9 @@ class OpenLog(Generic[T]):
 
     def continue_from(self, position: int) -> None:
         """A reader is opened at ``position``: fail the questions of records that it does not read."""
-        for place in [place for place in self.questions if place < position]:
-            self.questions.pop(place).fail_restarted()
+        for place in [place for place in self.followed if place < position]:
+            if (question := self.followed.pop(place).question) is not None:
+                question.fail_restarted()
 
     # ----------------------------------------------------------------------------------------------- of a job
 
@@ -262,7 +296,13 @@ class OpenLog(Generic[T]):
         try:
             self._bytes = await self._appender.run(remove)
         except OSError as exc:
-            _log.warning("the log in %s: segments could not be removed: %s", self.log.folder, exc)
+            log_events.SEGMENTS_NOT_REMOVED.log(
+                "the log in %s: segments could not be removed: %s",
+                self.log.folder,
+                exc,
+                folder=str(self.log.folder),
+                error=str(exc),
+            )
         self._unblock()
 
     async def end_input(self) -> None:

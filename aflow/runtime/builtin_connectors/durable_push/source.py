@@ -21,6 +21,7 @@ from aflow.connect import Position, Reader, Source, Split
 from aflow.errors import FlowDefinitionError, JobStopped, SourceError, shown
 from aflow.model.codecs import PLAIN, Codec, CodecError, codec_for, unguarded_decoder
 from aflow.model.questions import Question
+from aflow.model.record_trace import RecordTracer
 from aflow.model.time import (
     Instant,
     Timestamp,
@@ -148,6 +149,8 @@ class DurablePushSource(Source[T], Generic[T]):
         #: The job that reads it, from its first reader to its end, also between restarts; None in a test without a job.
         self._job: RunningJob | None = None
         self.being_read = False
+        #: The tracer of the job that reads it, and the name of the source there.
+        self._traced_by: tuple[RecordTracer | None, str] = (None, "")
 
     # ------------------------------------------------------------------------------------------------ sending
 
@@ -224,6 +227,12 @@ class DurablePushSource(Source[T], Generic[T]):
         position = opened.send_all(records, decoded, size, waits=promise is not Ack.MEMORY)
         if position is not None:
             await self._meet(opened, promise, position, count=len(records))
+
+    def trace_with(self, tracer: RecordTracer | None, name: str) -> None:
+        """Ask ``tracer`` about each record that is sent from now on, to the source ``name``; None: about none."""
+        self._traced_by = (tracer, name)
+        if self._opened is not None:
+            self._opened.trace_with(tracer, name)
 
     def send_nowait(
         self, value: T, timestamp: Instant | None = None, *, id: str | None = None
@@ -398,6 +407,7 @@ class DurablePushSource(Source[T], Generic[T]):
         opened = self._opened = OpenLog[T](
             log, clock, max_bytes=self._max_bytes, id_window=self._id_window, seen=seen
         )
+        opened.trace_with(*self._traced_by)
         if log.ended:
             opened.tail.end()
         if self._stopped:
