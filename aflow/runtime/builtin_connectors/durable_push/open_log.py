@@ -220,7 +220,7 @@ class OpenLog(Generic[T]):
             "the log in %s: %d records were not logged: %s",
             self.log.folder,
             len(group.records),
-            error,
+            str(error),  # handlers may keep it, and its traceback has the records
         )
         for _, question in group.questions:
             question.fail(_not_logged(self.log, error))
