@@ -109,6 +109,7 @@ async def two_workers(folder: Path) -> AsyncGenerator[Workers]:
         *(sys.executable, "-m", "uvicorn", "workers_service:app", "--workers", "2", "--port", "0"),
         env={**os.environ, "PYTHONPATH": paths, "FOLDER": str(folder)},
         stderr=asyncio.subprocess.PIPE,
+        start_new_session=True,
     )
     assert process.stderr is not None
     try:
@@ -125,7 +126,7 @@ async def two_workers(folder: Path) -> AsyncGenerator[Workers]:
             await process.wait()
     finally:
         if process.returncode is None:
-            process.kill()
+            os.killpg(process.pid, signal.SIGKILL)
             await process.wait()
 
 

@@ -153,14 +153,19 @@ class LogAppender(Generic[T]):
     # ------------------------------------------------------------------------------------------ in the thread
 
     def _run(self) -> None:
-        while True:
-            item = self._queue.get()
-            if isinstance(item, LogGroup):
-                self._write(item)
-            elif isinstance(item, _LogWork):
-                self._do(item)
-            else:
-                return
+        while self._do_next():
+            pass
+
+    def _do_next(self) -> bool:
+        """Do the next item; False at the end. Its own frame, so that no records are held while nothing is to do."""
+        item = self._queue.get()
+        if isinstance(item, LogGroup):
+            self._write(item)
+        elif isinstance(item, _LogWork):
+            self._do(item)
+        else:
+            return False
+        return True
 
     def _write(self, group: LogGroup[T]) -> None:
         first, error = self._log.end, None

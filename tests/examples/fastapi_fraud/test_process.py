@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import re
 import signal
 import subprocess
@@ -108,14 +109,17 @@ async def test_a_second_worker_of_uvicorn_is_refused_and_told_how_to_shard(tmp_p
         env=environment(FRAUD_FOLDER=str(tmp_path)),
         cwd=PROJECT,
         stderr=asyncio.subprocess.PIPE,
+        start_new_session=True,
     )
     assert process.stderr is not None
     lines: list[str] = []
-    async with asyncio.timeout(60):
-        while not any("is in use by process" in line for line in lines):
-            lines.append((await process.stderr.readline()).decode())
-            assert lines[-1], "uvicorn has ended"
-    process.send_signal(signal.SIGTERM)
-    await process.communicate()
+    try:
+        async with asyncio.timeout(60):
+            while not any("is in use by process" in line for line in lines):
+                lines.append((await process.stderr.readline()).decode())
+                assert lines[-1], "uvicorn has ended"
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)  # uvicorn would start the refused worker for ever
+        await process.wait()
 
     assert "give each process a folder of its own" in lines[-1]

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import gc
 import os
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +14,7 @@ import pytest
 import aflow as af
 from aflow import Ack, Checkpointing, DurablePushSource, Flow
 from aflow.errors import SourceError
+from aflow.model.questions import Question
 from tests.runtime.builtin_connectors.helpers import eventually
 from tests.runtime.checkpoints.faulty_files import FaultyFiles
 
@@ -33,9 +34,15 @@ class FullDisk(FaultyFiles):
 
 
 def source_on(folder: Path, files: FaultyFiles) -> DurablePushSource[int]:
-    source = DurablePushSource[int](folder / "log", of=int)
-    source._files = files
-    return source
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("aflow.runtime.builtin_connectors.durable_push.source.DISK", files)
+        return DurablePushSource[int](folder / "log", of=int)
+
+
+def open_questions() -> int:
+    """Return the number of questions in memory. The fetcher refers to the last one, or the last error does."""
+    gc.collect()
+    return len([one for one in gc.get_objects() if isinstance(one, Question)])
 
 
 def flow_of(source: DurablePushSource[int], seen: list[int]) -> Flow:
@@ -107,14 +114,14 @@ async def test_a_question_on_a_full_disk_is_an_error_and_leaves_nothing(tmp_path
     checkpointing = Checkpointing(storage=tmp_path / "state")
     async with flow_of(source, seen).start(checkpointing=checkpointing) as job:
         disk.is_full = True
-        with pytest.raises(SourceError, match="No space left on device"):
-            await job.ask(source, 1)
-        assert source._opened is not None
-        assert not source._opened.followed
+        for number in range(10):
+            with pytest.raises(SourceError, match="No space left on device"):
+                await job.ask(source, number)
+        assert open_questions() <= 1
         disk.is_full = False
-        assert await job.ask(source, 2) == 2
+        assert await job.ask(source, 10) == 10
 
-    assert seen == [2]
+    assert seen == [10]
 
 
 @pytest.mark.asyncio
@@ -131,11 +138,9 @@ async def test_a_client_that_disconnects_in_a_question_leaves_nothing_behind(
             for _ in range(passes):
                 await asyncio.sleep(0)
             asking.cancel()
-            with suppress(asyncio.CancelledError):  # a fast disk has the answer before
-                await asking
+            await asyncio.wait([asking])
         assert await job.ask(source, 8) == 8
-        assert source._opened is not None
-        assert not source._opened.followed
+        assert open_questions() <= 1
 
     # Their records are processed nevertheless, once. The first ones were cancelled before they were sent.
     assert sorted(set(seen)) == seen

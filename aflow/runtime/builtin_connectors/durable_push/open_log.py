@@ -250,7 +250,7 @@ class OpenLog(Generic[T]):
             "the log in %s: %d records were not logged: %s",
             self.log.folder,
             len(group.records),
-            error,
+            str(error),  # handlers may keep it, and its traceback has the records
             folder=str(self.log.folder),
             records=len(group.records),
             error=str(error),
