@@ -15,6 +15,7 @@ from typing import Any, Final
 from weakref import WeakKeyDictionary
 
 from aflow.runtime.job import Job
+from aflow.runtime.job_status import JobStatus
 from aflow.web.jobs import PresentJobs
 from aflow.web.messages import WebError, encoded
 from aflow.web.page_views import description_view, snapshot_view
@@ -123,8 +124,7 @@ class EventStream:
     def _events(self, now: float) -> bytes:
         job = self._streams.job(self._job)
         if job is None:
-            self._ended = True
-            return event("end", {"status": None})
+            return self._end(None)
         described = b""
         if job is not self._described:
             described = self._streams.description(job)
@@ -132,8 +132,13 @@ class EventStream:
         snapshot = self._streams.snapshot(job, now)
         if not job.status.has_ended:
             return described + snapshot
+        return described + snapshot + self._end(job.status)
+
+    def _end(self, status: JobStatus | None) -> bytes:
+        """Return the last event; the stream is due at once, so that its end is not delayed."""
         self._ended = True
-        return described + snapshot + event("end", {"status": job.status.name})
+        self.due = asyncio.get_running_loop().time()
+        return event("end", {"status": None if status is None else status.name})
 
 
 def event(name: str, value: Mapping[str, Any]) -> bytes:

@@ -39,13 +39,12 @@ function connect(name, send) {
     event.preventDefault();
     clear();
     submit.disabled = true;
-    try {
-      result.textContent = await send(byId(`${name}-token`).value);
-    } catch (failure) {
-      error.textContent = failure.status === 401 ? "The token is wrong." : failure.message;
-    } finally {
-      submit.disabled = false;
-    }
+    const [node, text] = await send(byId(`${name}-token`).value).then(
+      (done) => [result, done],
+      (failure) => [error, failure.status === 401 ? "The token is wrong." : failure.message],
+    );
+    submit.disabled = false;
+    node.textContent = text;
   });
 }
 

@@ -31,6 +31,7 @@ class Page {
     this.latency = new Chart(byId("latency"), pair("p50", "p99"), duration);
     this.durations = new Chart(byId("durations"), [{ name: "duration", colour: "line-a" }], duration, { points: true });
     connectActions(() => this.job);
+    byId("skip").addEventListener("click", () => byId("steps").focus());
     byId("routing").addEventListener("change", () => this.redraw());
     byId("job-select").addEventListener("change", (event) => this.choose(event.target.value));
     byId("read-form").addEventListener("submit", (event) => {
