@@ -7,7 +7,7 @@ import { colour, onThemeChange } from "./theme.mjs";
 
 cytoscape.use(dagre);
 
-const NODE = { width: 154, height: 42 };
+const NODE = { width: 142, height: 42 };
 
 /** The smallest scale at which text is legible; a wider graph is scrolled. */
 const SMALLEST = 0.72;
@@ -15,7 +15,7 @@ const SMALLEST = 0.72;
 const MARGIN = 14;
 
 /** Characters that fit in a step. */
-const NAME = 22;
+const NAME = 20;
 
 export class Graph {
   /** `onSelect` is called with the name of a step that is clicked. */
@@ -68,9 +68,10 @@ export class Graph {
       this.cy.elements().remove();
       this.cy.add(elements);
     });
-    this.cy.layout({ name: "dagre", rankDir: "LR", nodeSep: 26, rankSep: 62, edgeSep: 10, fit: false }).run();
+    this.cy.layout({ name: "dagre", rankDir: "LR", nodeSep: 26, rankSep: 50, edgeSep: 10, fit: false }).run();
     this.select(this.selected);
     this.fit();
+    this.scrollToSource();
     this.update();
   }
 
@@ -105,6 +106,14 @@ export class Graph {
     if (name !== null) this.cy.getElementById(`step ${name}`).addClass("selected");
   }
 
+  /** Scroll to the first source, if not all of the graph is visible. */
+  scrollToSource() {
+    const source = this.cy.nodes("[kind = 'source']").first();
+    if (source.empty()) return;
+    const { x1, y1, h } = source.renderedBoundingBox();
+    this.scroll.scrollTo(x1 - 2 * MARGIN, y1 + h / 2 - this.scroll.clientHeight / 2);
+  }
+
   /** Fit the width, down to the smallest legible scale. */
   fit() {
     if (this.cy.elements().empty() || this.scroll.clientWidth === 0) return;
@@ -123,7 +132,7 @@ function operation(step) {
 
 function style() {
   const text = { "font-family": "system-ui, sans-serif", color: colour("text") };
-  const share = (name) => (node) => 0.06 + 0.44 * node.data(name);
+  const share = (name) => (node) => 0.05 + 0.27 * node.data(name);
   return [
     {
       selector: "node[step]",

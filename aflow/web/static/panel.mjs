@@ -179,8 +179,11 @@ function sample(one) {
   return element("li", {}, element("code", { text: one.text }), element("span", { class: "note", text: `${clock(one.taken_at)}${event}` }));
 }
 
+/** Return the readers of an output, those behind steps that only route included. */
 function readers(model, name, side) {
-  return model.description.graph.edges.filter((edge) => edge.from === name && edge.side === side).map((edge) => edge.to);
+  const reads = (edge) => edge.from === name && edge.side === side;
+  const found = model.visible(false).edges.filter(reads);
+  return (found.length ? found : model.description.graph.edges.filter(reads)).map((edge) => edge.to);
 }
 
 function watermark(metrics) {
