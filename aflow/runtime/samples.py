@@ -138,7 +138,8 @@ class JobSamples:
     def __init__(self, settings: RecordSamples | None, clock: RuntimeClock) -> None:
         self._settings = settings
         self._clock = clock
-        self._outputs: dict[tuple[str, str | None], OutputSamples] = {}
+        #: By the id of the step, and the side output; None for the main output.
+        self._outputs: dict[tuple[int, str | None], OutputSamples] = {}
 
     @property
     def wanted(self) -> bool:
@@ -153,13 +154,14 @@ class JobSamples:
             return []
         made: list[tuple[OutputSamples, str | None]] = []
         for side in dict.fromkeys(sides):
-            output = self._outputs.get((node.name, side))
+            output = self._outputs.get((node.id, side))
             if output is None:
                 output = OutputSamples(self._settings, self._clock, node.name, side)
-                self._outputs[node.name, side] = output
+                self._outputs[node.id, side] = output
             made.append((output, side))
         return made
 
     def latest(self) -> Sequence[RecordSample]:
-        """The samples of all outputs, those of one output oldest first."""
-        return [sample for output in self._outputs.values() for sample in output.latest]
+        """Return the samples of all outputs in the order of the steps, those of one output oldest first."""
+        ordered = sorted(self._outputs.items(), key=lambda item: (item[0][0], item[0][1] or ""))
+        return [sample for _, output in ordered for sample in output.latest]

@@ -1,4 +1,4 @@
-"""What the page shows of a job: a description that does not change, and snapshots."""
+"""The data of the page: a description of a job that does not change, and snapshots."""
 
 from __future__ import annotations
 

@@ -30,7 +30,6 @@ from scripts.pictures.shots import FOLDER, SHOTS, Shot
 _WATCHED: Final = 25
 
 
-
 async def main() -> None:
     """Run the replay, and take all screenshots of it."""
     with TemporaryDirectory() as folder:
@@ -78,7 +77,9 @@ async def _opened(browser: Browser, shot: Shot, url: str) -> Page:
 def _save(content: bytes, path: Path) -> None:
     """Write a screenshot with 256 colours, which takes a third of the bytes."""
     with Image.open(BytesIO(content)) as image:
-        few = image.convert("RGB").quantize(256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
+        few = image.convert("RGB").quantize(
+            256, Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE
+        )
         few.save(path, optimize=True)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 import shutil
+import time
 from collections.abc import AsyncGenerator, Callable
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -221,6 +222,27 @@ async def test_a_failure_shows_the_step_the_record_and_the_line(site: Site) -> N
     assert title == "orders · aflow"
 
 
+async def test_a_blocked_event_loop_is_shown_with_the_step_and_the_line(site: Site) -> None:
+    def load(order: str) -> str:
+        time.sleep(0.3)
+        return order
+
+    source = af.PushSource[str]()
+    flow = af.Flow("blocking")
+    loaded = flow.source(source, name="orders").map(load, name="load")
+    loaded.to(af.CallbackSink[str](lambda _: None), name="out")
+    options = af.Options(watchdog=timedelta(milliseconds=50))
+    async with flow.start(options=options) as job, site.page(job) as page:
+        await shows(page, "#no-blocked", re.compile("longer than 50 ms"))
+        await source.send("a")
+        await page.locator("#blocked li").first.wait_for()
+        shown = await text(page, "#blocked li")
+
+    assert "in step load" in shown
+    assert "time.sleep(0.3)" in shown
+    assert "test_page.py:" in shown
+
+
 async def test_a_savepoint_needs_the_right_token(site: Site, tmp_path: Path) -> None:
     checkpointing = af.Checkpointing(storage=tmp_path / "jobs", every=None)
     async with (
@@ -239,7 +261,7 @@ async def test_a_savepoint_needs_the_right_token(site: Site, tmp_path: Path) -> 
         await token.press("Enter")
         await dialog.get_by_text("Written: ").wait_for()
         await token.press("Enter")
-        await dialog.get_by_text("exists").wait_for()
+        await dialog.get_by_text("already: a savepoint needs").wait_for()
 
     assert not refused
     assert (tmp_path / "monday").is_dir()
