@@ -102,7 +102,7 @@ class EventStream:
         now = asyncio.get_running_loop().time()
         if self._ended or self._streams.closing or now >= self._until:
             return None
-        self.due = (math.floor(now / INTERVAL) + 1) * INTERVAL
+        self.due = min(self._until, (math.floor(now / INTERVAL) + 1) * INTERVAL)
         try:
             return self._events(now)
         except Exception:

@@ -6,10 +6,17 @@ import asyncio
 from typing import Final
 
 from aflow.model.distribution import VERSION
-from aflow.runtime.checkpoints.statistics import CheckpointInfo
+from aflow.runtime.checkpoints.statistics import CheckpointInfo, SubtaskCheckpoint
 from aflow.runtime.clock import clock_on
 from aflow.runtime.job import Job
-from aflow.web.json_views import View, configuration_view, failure_view, graph_view, restart_view
+from aflow.web.json_views import (
+    View,
+    checkpoint_view,
+    configuration_view,
+    failure_view,
+    graph_view,
+    restart_view,
+)
 
 #: The most checkpoints and restarts in a snapshot; the description has all checkpoints that the job keeps.
 _LATEST: Final = 20
@@ -45,18 +52,12 @@ def snapshot_view(job: Job) -> View:
 
 def checkpoint_row(info: CheckpointInfo) -> View:
     """Return a checkpoint with the sums of its subtasks, and the durations of the slowest."""
-    parts = info.subtasks
+    view = checkpoint_view(info)
+    parts: tuple[SubtaskCheckpoint, ...] = view.pop("subtasks")
     return {
-        "id": info.id,
-        "kind": info.kind.name,
-        "outcome": info.outcome.name,
-        "triggered_at": info.triggered_at,
-        "duration_ms": info.duration_ms,
-        "bytes": info.bytes,
+        **view,
         "start_delay_ms": max((one.start_delay_ms for one in parts), default=None),
         "alignment_ms": max((one.alignment_ms for one in parts), default=None),
         "sync_ms": max((one.sync_ms for one in parts), default=None),
         "in_flight_records": sum(one.in_flight_records for one in parts),
-        "reason": info.reason,
-        "path": info.path,
     }

@@ -10,6 +10,7 @@ from collections.abc import AsyncGenerator, Generator, Iterator
 from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from enum import IntEnum
+from importlib import import_module
 from typing import Final, Protocol, cast
 
 import aflow as af
@@ -88,7 +89,7 @@ def run_job(
     after that cancels the job. With ``web`` the page of aflow.web shows the job, also after its end, until a signal.
     """
     if web:
-        import aflow.web  # noqa: F401 — needs the extra `web`, and is imported before there is a loop to block
+        import_module("aflow.web")  # needs the extra `web`; before there is a loop to block
     with display.shown(), asyncio.Runner(loop_factory=_new_loop) as runner:
         try:
             return runner.run(_run(flow, display, parallelism, recovery, web=web))

@@ -176,7 +176,7 @@ async def test_a_stream_shows_the_job_that_replaces_another_and_ends_if_there_is
 @virtual_time
 async def test_a_stream_ends_after_half_a_minute_so_that_hosts_can_shut_down() -> None:
     async with visits(PushSource[str]()).start() as job, reading(aflow.web.app(job)) as client:
-        await asyncio.sleep(29)
+        await asyncio.sleep(29.9)
         before = client.complete
         await asyncio.sleep(2)
 

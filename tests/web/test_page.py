@@ -360,7 +360,7 @@ async def test_the_page_asks_for_the_token_of_reads(site: Site) -> None:
 
 async def test_a_page_waits_for_a_job_and_offers_a_choice_of_several(site: Site) -> None:
     async with site.page() as page:
-        await page.get_by_text("There is no job yet.").wait_for()
+        await page.get_by_text("No job is there.").wait_for()
         async with orders(name="first/1") as first, orders(name="second") as second:
             site.jobs[:] = [first.job, second.job]
             await page.get_by_label("Job", exact=True).select_option("second")

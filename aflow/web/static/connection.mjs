@@ -56,8 +56,8 @@ export async function post(job, command, token, body) {
 /**
  * Follows the events of one job from `run` until `close`, and connects again when the connection breaks.
  *
- * Calls `onEvent(name, data)`, and `onState(state, detail)` with connecting, live, disconnected (detail: ms until the next
- * attempt), ended or refused (detail: the error).
+ * Calls `onEvent(name, data)`, and `onState(state, detail)` with connecting, live, disconnected or crowded (detail: ms until
+ * the next attempt), ended or refused (detail: the error).
  */
 export class JobEvents {
   constructor(job, { onEvent, onState }) {
@@ -90,7 +90,7 @@ export class JobEvents {
         }
         failures += 1;
         const wait = Math.min(LONGEST_WAIT, 500 * 2 ** failures);
-        this.onState("disconnected", wait);
+        this.onState(error.code === "too_many_clients" ? "crowded" : "disconnected", wait);
         await new Promise((resolve) => setTimeout(resolve, wait));
         continue;
       }

@@ -70,7 +70,7 @@ class Page {
       update: () => {},
     });
     if (names.length === 0) {
-      this.notify("There is no job yet. The page shows it when it starts.");
+      this.notify("No job is there. The page shows the next one when it starts.");
       if (this.job === null) this.onState("waiting");
       return;
     }
@@ -123,24 +123,25 @@ class Page {
       return;
     }
     this.state = state;
-    this.retryAt = state === "disconnected" ? Date.now() + detail : null;
+    this.retryAt = ["disconnected", "crowded"].includes(state) ? Date.now() + detail : null;
     this.showConnection();
   }
 
   showConnection() {
-    const seconds = this.retryAt === null ? 0 : Math.max(0, Math.ceil((this.retryAt - Date.now()) / 1000));
     const texts = {
       connecting: "connecting",
       live: "live",
       waiting: "waiting for a job",
       ended: "ended",
       refused: "not available",
-      disconnected: `disconnected, next attempt in ${seconds} s`,
+      disconnected: "disconnected",
+      crowded: "too many clients",
     };
-    const connection = byId("connection");
-    connection.dataset.state = this.state;
-    document.body.classList.toggle("stale", this.state === "disconnected");
-    setText(connection, texts[this.state]);
+    byId("connection").dataset.state = this.state;
+    document.body.classList.toggle("stale", this.retryAt !== null);
+    setText(byId("connection-state"), texts[this.state]);
+    const seconds = this.retryAt === null ? 0 : Math.max(0, Math.ceil((this.retryAt - Date.now()) / 1000));
+    setText(byId("connection-retry"), this.retryAt === null ? "" : `, next attempt in ${seconds} s`);
   }
 
   notify(text) {

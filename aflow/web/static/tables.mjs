@@ -122,6 +122,7 @@ export function showExceptions(model) {
   if (failure !== null) entries.push({ error: failure, title: "The job has failed", at: null });
   entries.reverse();
   byId("no-exceptions").hidden = entries.length > 0;
+  byId("exceptions").hidden = entries.length === 0;
   replaceIfChanged(byId("exceptions"), entries, () =>
     entries.map(({ error, title, at }) =>
       element("li", {}, heading(title, at), ...errorDetails(error)),
@@ -151,6 +152,7 @@ export function showBlocked(model) {
   const { blocked } = model.snapshot.metrics;
   const limit = model.description.configuration.options.watchdog;
   byId("no-blocked").hidden = blocked.latest.length > 0;
+  byId("blocked").hidden = blocked.latest.length === 0;
   setText(
     byId("no-blocked"),
     limit === null ? "The watchdog is off (Options.watchdog)." : `No function has blocked it for longer than ${duration(limit * 1000)}.`,
