@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import AsyncGenerator
 from contextlib import AsyncExitStack, asynccontextmanager
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -239,13 +240,27 @@ async def test_an_open_stream_does_not_keep_a_server_from_closing(kind: str) -> 
             address = (await server.enter_async_context(aflow.web.serve(job))).url
         else:
             address = await server.enter_async_context(_served(aflow.web.aiohttp_app(job)))
-        await client.enter_async_context(_first_events(address))
+        await client.enter_async_context(_open_stream(address))
         began = loop.time()
         await server.aclose()
 
         assert (
             loop.time() - began < 4
         )  # a server waits for open responses: uvicorn 5 s, aiohttp 60 s
+
+
+@asynccontextmanager
+async def _open_stream(address: str) -> AsyncGenerator[None]:
+    """Keep a connection open that has begun to receive events."""
+    parts = urlsplit(address)
+    reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+    writer.write(b"GET /api/jobs/visits/events HTTP/1.1\r\nHost: test\r\n\r\n")
+    await reader.readuntil(b"event: snapshot")
+    try:
+        yield
+    finally:
+        writer.close()
+        await writer.wait_closed()
 
 
 @pytest.mark.asyncio
