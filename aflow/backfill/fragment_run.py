@@ -123,7 +123,7 @@ class _Run:
             node.id: [ExitWriter(way, outbox, together)] * self._partition.subtasks
             for node, way in self._ways
         }
-        reports = Reports(self._plan.flow, _told_in_the_log)
+        reports = Reports(self._plan.flow, _told_in_the_log, self._options.clock.now)
         loop = asyncio.get_running_loop()
         seconds = self._options.loop_budget.total_seconds()
         loop_budget = LoopBudget(loop, self._options.clock, seconds, has_host=False)

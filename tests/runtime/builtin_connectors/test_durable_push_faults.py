@@ -140,7 +140,9 @@ async def test_a_client_that_disconnects_in_a_question_leaves_nothing_behind(
             asking.cancel()
             await asyncio.wait([asking])
         assert await job.ask(source, 8) == 8
-        await eventually(lambda: open_questions() <= 1)  # of the others, one may be in the pipeline still
+        await eventually(
+            lambda: open_questions() <= 1
+        )  # of the others, one may be in the pipeline still
 
     # Their records are processed nevertheless, once. The first ones were cancelled before they were sent.
     assert sorted(set(seen)) == seen
