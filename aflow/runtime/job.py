@@ -35,9 +35,9 @@ from aflow.runtime.attempt import Checkpoints, JobAttempt
 from aflow.runtime.builtin_connectors.result_sink import Results, ResultSink
 from aflow.runtime.calls.reports import Reports
 from aflow.runtime.calls.watchdog import watching
-from aflow.runtime.checkpoints.directory.storage import DirectoryStorage
 from aflow.runtime.checkpoints.statistics import CheckpointInfo, CheckpointTally, Outcome
 from aflow.runtime.checkpoints.storage import CheckpointStorage
+from aflow.runtime.checkpoints.stored_state import StoredReads
 from aflow.runtime.current_job import enter_job, is_inside, outside_of_jobs, refuse_inside
 from aflow.runtime.failures import first_cause
 from aflow.runtime.job_metrics import job_metrics, unfinished_work
@@ -59,13 +59,14 @@ from aflow.runtime.recovery import (
     RecoveryOptions,
     StartFrom,
     checkpoint_of,
+    new_savepoint,
     opened_storage,
-    path_of_savepoint,
     require_checkpointing,
     start_from,
 )
 from aflow.runtime.restarts import NoRestart
 from aflow.runtime.start_reminder import StartReminder
+from aflow.runtime.state_access import JobNow
 from aflow.runtime.state_query import StateReader
 
 T = TypeVar("T")
@@ -114,6 +115,7 @@ class Job:
         self._reminder = StartReminder(plan.flow)
         self._status = StatusRecord(plan.flow)
         self._questions = OpenQuestions(plan)
+        self._stored_reads = StoredReads()
 
     @property
     def name(self) -> str:
@@ -215,14 +217,14 @@ class Job:
         If the job has not ended within ``deadline``, it is cancelled, and ``StopTimeout`` says what was left. With
         checkpoints the next job continues from the last completed one.
         """
-        if self._running is None:
-            raise self._not_started()
+        self._started()
         seconds = None
         if deadline is not None:
             seconds = positive_millis(deadline, what="deadline of stop()") / 1000
         place = None
         if savepoint is not None:
-            place = self._new_savepoint(savepoint, "stop(savepoint=…)")
+            storage = self._storage if self.running else None
+            place = new_savepoint(self._recovery, savepoint, "stop(savepoint=…)", storage)
             if self.running:
                 self._last_savepoint = self._attempt.last_savepoint = place
         self._stopping = drain
@@ -269,7 +271,9 @@ class Job:
         ``on_event``, and tasks that it creates, may call it.
         """
         refuse_inside(self, "savepoint()")
-        return await self._take(CheckpointKind.SAVEPOINT, self._new_savepoint(path, "savepoint()"))
+        storage = self._storage if self.running else None
+        place = new_savepoint(self._recovery, path, "savepoint()", storage)
+        return await self._take(CheckpointKind.SAVEPOINT, place)
 
     async def checkpoint(self) -> CheckpointInfo:
         """Take a checkpoint now, regardless of the interval. Raises the errors of ``savepoint``."""
@@ -307,7 +311,10 @@ class Job:
 
         ``await job.state("totals").get(key)``. Raises ``FlowDefinitionError`` for an unknown step.
         """
-        return StateReader(self._plan, step, name, lambda: (self.status, self._attempt.built.tasks))
+        return StateReader(self.setup, step, name, self._stored_reads, self._now)
+
+    def _now(self) -> JobNow:
+        return JobNow(self.status, self._attempt, self._storage, self._options, self._running)
 
     async def ask(
         self,
@@ -490,11 +497,3 @@ class Job:
                 f"job {self.name!r} is still starting, so no {kind.value} can be taken yet: try again"
             )
         return await coordinator.request(kind, path)
-
-    def _new_savepoint(self, path: str | PathLike[str], what: str) -> str:
-        """Return the folder of a new savepoint. Raises an error before anything is done, as far as the names tell."""
-        require_checkpointing(self._recovery, what)
-        place = path_of_savepoint(path, what)
-        if self.running and isinstance(self._storage, DirectoryStorage):
-            self._storage.check_savepoint(place)
-        return place
