@@ -217,7 +217,8 @@ class Job:
         If the job has not ended within ``deadline``, it is cancelled, and ``StopTimeout`` says what was left. With
         checkpoints the next job continues from the last completed one.
         """
-        self._started()
+        if self._running is None:
+            raise self._not_started()
         seconds = None
         if deadline is not None:
             seconds = positive_millis(deadline, what="deadline of stop()") / 1000
