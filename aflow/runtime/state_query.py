@@ -175,6 +175,8 @@ class StateReader:
         left = limit
         while left is None or left > 0:
             count = SELECTED if left is None else min(left, SELECTED)
+            if prefix is not None and not isinstance(prefix, str | tuple):
+                raise FlowDefinitionError(f"prefix is text or a tuple, not {shown(prefix)}")
             try:
                 selection = KeySelection(count, after, prefix)
             except UnsupportedKey as exc:

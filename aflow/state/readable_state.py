@@ -108,7 +108,8 @@ class KeySelection:
         self.stop: Final = _following(begin)
         #: Sorted lists of keys.
         self._runs: list[list[_Placed]] = []
-        self._count = 0
+        #: The number of keys in them.
+        self.held = 0
         #: Keys beyond it are not selected; None before it is known.
         self._last: bytes | None = None
 
@@ -117,7 +118,7 @@ class KeySelection:
         for keys in scan:
             self.add(keys)
             yield
-            if self._count >= 2 * max(self.most, _SURPLUS):
+            if self.held >= 2 * max(self.most, _SURPLUS):
                 yield from self._drop_last()
 
     def matching(self, keys: Iterable[Hashable]) -> list[_Placed]:
@@ -147,7 +148,7 @@ class KeySelection:
         if run:
             run.sort(key=_canonical)
             self._runs.append(run)
-            self._count += len(run)
+            self.held += len(run)
 
     def __iter__(self) -> Iterator[Hashable]:
         """Yield the selected keys, each once; fewer than ``most`` if no key follows them."""
@@ -169,7 +170,7 @@ class KeySelection:
                 visited = 0
                 yield
         self._runs = [kept]
-        self._count = len(kept)
+        self.held = len(kept)
 
     def _follows(self, key: Hashable) -> bool:
         """Return True if ``key``, which has the canonical bytes of the key ``after``, follows it."""

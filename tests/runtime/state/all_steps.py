@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from datetime import timedelta
 from typing import Any, Final, NamedTuple
 
 import aflow as af
 from aflow import CollectSink, Context, Flow, KeyedProcess, PushSource
 from aflow.aggregates import count
+from aflow.model.windows import GLOBAL_WINDOW
 from aflow.state.specs import ListState, MapState, ValueState
 
 
@@ -60,99 +61,94 @@ def _pair(left: Record | None, right: Record | None) -> tuple[Any, Any]:
     return left, right
 
 
-def all_steps(source: PushSource[Record]) -> Flow:
-    """Return a flow with all of them."""
+def all_steps(source: PushSource[Record], only: Collection[str] | None = None) -> Flow:
+    """Return a flow with all of them, or with ``only`` some."""
     flow = Flow("all")
     timed = flow.source(source, name="source").event_time(
         lambda record: record.at, max_delay=millis(DELAY), name="time"
     )
     keyed = timed.key_by(lambda record: record.key, name="key", of=str)
-    tumbling = keyed.window(af.Tumbling(millis(SIZE)))
-    sliding = af.Sliding(millis(SIZE), millis(SLIDE))
-    streams: list[Any] = [
-        keyed.fold(int, lambda total, record: total + record.number, name="fold"),
-        keyed.reduce(lambda a, b: max(a, b, key=lambda record: record.number), name="reduce", of=Record),
-        keyed.process(Remember(), name="process"),
-        keyed.process_async(RememberLater(), name="async"),
-        keyed.deduplicate(name="first ever"),
-        keyed.deduplicate(within=millis(WITHIN), name="deduplicate"),
-        keyed.top(2, by=lambda record: record.number, name="top", of=Record),
-        tumbling.aggregate(count(), name="tumbling"),
-        keyed.window(sliding).aggregate(count(), name="sliding"),
-        keyed.window(sliding).fold(list[int], _added, name="unshared"),
-        tumbling.apply(len, name="records", of=Record),
-        keyed.window(af.Session(millis(GAP))).aggregate(count(), name="sessions"),
-        keyed.sessions(millis(GAP), name="session records", of=Record),
-        keyed.window(af.Tumbling(millis(SIZE)), evictor=af.evictors.Count(2)).apply(
-            len, name="evicted", of=Record
-        ),
-        keyed.window(af.Session(millis(GAP)), trigger=af.triggers.Never()).aggregate(
-            count(), name="merging"
-        ),
-        keyed.window(af.Global(), trigger=af.triggers.Never()).aggregate(count(), name="global"),
-        keyed.interval_join(
-            keyed, between=(millis(LOWER), millis(UPPER)), of=Record, other_of=Record
-        ).inner(_pair, name="interval join"),
-        keyed.as_of_join(keyed, of=Record, other_of=Record).left(_pair, name="as-of join"),
-        keyed.window_join(
-            keyed, af.Tumbling(millis(SIZE)), of=Record, other_of=Record
-        ).inner(_pair, name="window join"),
-        keyed.co_group(
-            keyed,
-            af.Session(millis(GAP)),
-            into=lambda lefts, rights: len(lefts) + len(rights),
-            name="co-group",
-            of=Record,
-            other_of=Record,
-        ),
-    ]
-    for number, stream in enumerate(streams):
-        stream.to(CollectSink[Any](), name=f"sink {number}")
+    for name, step in _STEPS.items():
+        if only is None or name in only:
+            step(keyed, name).to(CollectSink[Any](), name=f"out of {name}")
     return flow
+
+
+_TUMBLING: Final = af.Tumbling(millis(SIZE))
+_SLIDING: Final = af.Sliding(millis(SIZE), millis(SLIDE))
+_SESSION: Final = af.Session(millis(GAP))
+_NEVER: Final = af.triggers.Never()
+_TYPES: Final = {"of": Record, "other_of": Record}
+
+_STEPS: Final[dict[str, Callable[[Any, str], Any]]] = {
+    "fold": lambda keyed, name: keyed.fold(int, lambda sum, one: sum + one.number, name=name),
+    "reduce": lambda keyed, name: keyed.reduce(lambda a, b: _largest([a, b]), name=name, of=Record),
+    "process": lambda keyed, name: keyed.process(Remember(), name=name),
+    "async": lambda keyed, name: keyed.process_async(RememberLater(), name=name),
+    "first ever": lambda keyed, name: keyed.deduplicate(name=name),
+    "deduplicate": lambda keyed, name: keyed.deduplicate(within=millis(WITHIN), name=name),
+    "top": lambda keyed, name: keyed.top(2, by=lambda one: one.number, name=name, of=Record),
+    "tumbling": lambda keyed, name: keyed.window(_TUMBLING).aggregate(count(), name=name),
+    "sliding": lambda keyed, name: keyed.window(_SLIDING).aggregate(count(), name=name),
+    "unshared": lambda keyed, name: keyed.window(_SLIDING).fold(list[int], _added, name=name),
+    "records": lambda keyed, name: keyed.window(_TUMBLING).apply(len, name=name, of=Record),
+    "sessions": lambda keyed, name: keyed.window(_SESSION).aggregate(count(), name=name),
+    "session records": lambda keyed, name: keyed.sessions(millis(GAP), name=name, of=Record),
+    "evicted": lambda keyed, name: keyed.window(_TUMBLING, evictor=af.evictors.Count(2)).apply(
+        len, name=name, of=Record
+    ),
+    "merging": lambda keyed, name: keyed.window(_SESSION, trigger=_NEVER).aggregate(
+        count(), name=name
+    ),
+    "global": lambda keyed, name: keyed.window(af.Global(), trigger=_NEVER).aggregate(
+        count(), name=name
+    ),
+    "interval join": lambda keyed, name: keyed.interval_join(
+        keyed, between=(millis(LOWER), millis(UPPER)), **_TYPES
+    ).inner(_pair, name=name),
+    "as-of join": lambda keyed, name: keyed.as_of_join(keyed, **_TYPES).left(_pair, name=name),
+    "window join": lambda keyed, name: keyed.window_join(keyed, _TUMBLING, **_TYPES).inner(
+        _pair, name=name
+    ),
+    "co-group": lambda keyed, name: keyed.co_group(
+        keyed, _SESSION, into=lambda lefts, rights: len(lefts), name=name, **_TYPES
+    ),
+}
 
 
 #: The states of the steps: step and name.
 STATES: Final[Sequence[tuple[str, str | None]]] = [
-    ("fold", None),
-    ("reduce", None),
-    ("process", "last"),
-    ("process", "numbers"),
-    ("process", "times"),
-    ("async", None),
-    ("first ever", None),
-    ("deduplicate", None),
-    ("top", None),
-    ("tumbling", None),
-    ("sliding", None),
-    ("unshared", None),
-    ("records", None),
-    ("sessions", None),
-    ("session records", None),
-    ("evicted", None),
-    ("merging", None),
-    ("global", None),
-    ("interval join", None),
-    ("as-of join", None),
-    ("window join", None),
-    ("co-group", None),
+    (step, name)
+    for step in _STEPS
+    for name in (("last", "numbers", "times") if step == "process" else (None,))
 ]
 
 
 class Expected:
-    """The state of all steps after some records, none of which is late and which close no window of one another."""
+    """The state of all steps after some records, none of which is late."""
 
     def __init__(self, records: Sequence[Record]) -> None:
         self._records: dict[str, list[Record]] = defaultdict(list)
+        #: The watermark before each record of a key.
+        self._before: dict[str, list[int]] = defaultdict(list)
+        newest = 0
         for record in records:
             self._records[record.key].append(record)
-        newest = max((record.at for record in records), default=0)
+            self._before[record.key].append(newest - DELAY - 1)
+            newest = max(newest, record.at)
         self.watermark = newest - DELAY - 1
 
     def of(self, step: str, name: str | None) -> dict[str, Any]:
         """Return the value of each key."""
-        value = _VALUES[name if step == "process" else step]
+        value = _VALUES[name or step]
         found = {key: value(self, key, records) for key, records in self._records.items()}
         return {key: one for key, one in found.items() if one is not None}
+
+    def found(self, step: str, value: Any) -> Any:
+        """Return a value that was read, without timestamps of ``deduplicate`` that make no difference any more."""
+        if step != "deduplicate" or value is None:
+            return value
+        return [at for at in value if at + WITHIN - 1 > self.watermark] or None
 
     def windows(
         self,
@@ -173,13 +169,17 @@ class Expected:
     ) -> list[af.Windowed[str, Any]] | None:
         """Return the open sessions of a key."""
         sessions: list[tuple[int, int, list[int]]] = []
-        for index in sorted(range(len(records)), key=lambda index: records[index].at):
-            at = records[index].at
-            if sessions and at <= sessions[-1][1]:
-                start, end, some = sessions.pop()
-                sessions.append((start, max(end, at + GAP), [*some, index]))
-            else:
-                sessions.append((at, at + GAP, [index]))
+        for index, (record, watermark) in enumerate(zip(records, self._before[key], strict=True)):
+            start, end, some = record.at, record.at + GAP, [index]
+            apart: list[tuple[int, int, list[int]]] = []
+            for one in sessions:
+                if one[1] - 1 <= watermark:
+                    continue
+                if one[0] <= end and start <= one[1]:
+                    start, end, some = min(start, one[0]), max(end, one[1]), [*some, *one[2]]
+                else:
+                    apart.append(one)
+            sessions = [*apart, (start, end, some)]
         found = {
             (start, end): [records[index] for index in sorted(some)]
             for start, end, some in sessions
@@ -211,8 +211,6 @@ def _sliding(record: Record) -> Iterator[tuple[int, int]]:
 
 
 def _global(record: Record) -> Iterator[tuple[int, int]]:
-    from aflow.model.windows import GLOBAL_WINDOW
-
     yield GLOBAL_WINDOW.start, GLOBAL_WINDOW.end
 
 
@@ -229,12 +227,12 @@ def _largest(records: Sequence[Record]) -> Record:
 
 
 def _passed(expected: Expected, records: Sequence[Record]) -> list[int] | None:
-    """Return the timestamps that pass; forgotten ones are ignored by the caller."""
+    """Return the timestamps of records that pass, as far as they make a difference for further records."""
     passed: list[int] = []
     for record in records:
         if all(abs(record.at - at) >= WITHIN for at in passed):
             passed.append(record.at)
-    return sorted(passed)
+    return [at for at in sorted(passed) if at + WITHIN - 1 > expected.watermark] or None
 
 
 def _timed(records: Sequence[Record]) -> list[tuple[int, Record]]:

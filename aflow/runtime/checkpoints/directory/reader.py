@@ -13,7 +13,7 @@ from typing import TypeAlias
 import anyio
 from anyio import CapacityLimiter
 
-from aflow.errors import RestoreError
+from aflow.errors import CheckpointError, RestoreError
 from aflow.model.key_groups import KeyGroupRange
 from aflow.runtime.checkpoints.directory.files import DISK, Files, WrongSize, reason
 from aflow.runtime.checkpoints.directory.names import PLACE, manifest_name, manifest_numbers
@@ -133,6 +133,7 @@ async def states_of(
     """Return the state of each step of a checkpoint. Raises ``RestoreError`` naming the files that are not complete."""
     contents: dict[FileRef, Content] = {}
     problems: dict[str, RestoreError] = {}
+    closed: list[CheckpointError] = []
 
     async def fetch(ref: FileRef) -> None:
         def work() -> None:
@@ -142,10 +143,14 @@ async def states_of(
             await run(work)
         except RestoreError as exc:
             problems[ref.path] = exc
+        except CheckpointError as exc:  # the storage was closed; raised below, since a group would wrap it
+            closed.append(exc)
 
     async with anyio.create_task_group() as group:
         for ref in manifest.files:
             group.start_soon(fetch, ref)
+    if closed:
+        raise closed[0]
     if problems:
         raise _all_of([problems[path] for path in sorted(problems)])
     states: dict[str, OperatorSnapshot] = {}
