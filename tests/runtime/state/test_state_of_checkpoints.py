@@ -315,8 +315,8 @@ class Swept(DirectoryStorage):
             if self.job is not None:
                 job, self.job = self.job, None
                 await job.checkpoint()
-                while len(list((self.folder / "parts").iterdir())) > 1:
-                    await asyncio.sleep(0)
+                for part in (self.folder / "parts").glob("000001-*"):
+                    part.unlink()  # as the next sweep does
             return await run(work)
 
         session.run = run_after_checkpoint  # type: ignore[method-assign]
