@@ -40,6 +40,10 @@ class JobNow:
     running: asyncio.Task[None] | None
 
 
+class WrongKey(FlowDefinitionError):
+    """A key that no record of a step can have."""
+
+
 class NamedState(NamedTuple):
     """One state of a step: its name, and a view that has it."""
 
@@ -163,9 +167,9 @@ class StepAccess:
     # ---------------------------------------------------------------------------------------- values
 
     def check_type(self, state: NamedState, key: Hashable) -> None:
-        """Raise ``FlowDefinitionError`` for a key of another type than the declared one."""
+        """Raise ``WrongKey`` for a key of another type than the declared one."""
         if reason := state.view.key_codec.wrong_type(key):
-            raise FlowDefinitionError(f"{shown(key)} is no key of step {self._step!r}: {reason}")
+            raise WrongKey(f"{shown(key)} is no key of step {self._step!r}: {reason}")
 
     def value(self, state: NamedState, key: Hashable) -> object:
         """Return the value of ``key``, or ``ABSENT``. Raises ``OperatorError`` if it cannot be made or copied."""

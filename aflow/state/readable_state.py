@@ -21,7 +21,7 @@ from enum import Enum
 from heapq import merge
 from itertools import chain, groupby, islice
 from operator import itemgetter
-from typing import Final, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from aflow.model.keys import encode_key, encode_keys
 from aflow.state.keyed_entries import KeyGroupCodec
@@ -84,10 +84,24 @@ class ReadableState(Protocol):
         ...
 
 
+class KeyCursor(NamedTuple):
+    """The place of a key in the order of keys, without the key: values that can be stored as text."""
+
+    canonical: bytes
+    kind: str
+    text: str
+
+    @staticmethod
+    def of(key: Hashable) -> KeyCursor:
+        """Return the place of ``key``. Raises ``UnsupportedKey``."""
+        return KeyCursor(encode_key(key), *_rank(key))
+
+
 class KeySelection:
     """The first ``most`` keys that follow ``after`` and begin with ``prefix``, in order.
 
-    A ``prefix`` is text that keys begin with, or a tuple of their first parts; None selects keys of all types. Raises
+    ``after`` is a key or its cursor. A ``prefix`` is text that keys begin with, or a tuple of their first parts; None
+    selects keys of all types. Raises
     ``UnsupportedKey`` for a key or prefix that cannot be one.
     """
 
@@ -100,7 +114,11 @@ class KeySelection:
         self.most: Final = most
         self._after = after
         self._prefix = prefix
-        self._begin = b"" if after is FIRST else encode_key(after)
+        cursor = after if isinstance(after, KeyCursor) else None
+        if cursor is None and after is not FIRST:
+            cursor = KeyCursor.of(after)
+        self._cursor = cursor
+        self._begin = b"" if cursor is None else cursor.canonical
         begin = b"" if prefix is None else encode_key(prefix)
         #: No canonical bytes before it are selected.
         self.start: Final = max(begin, self._begin)
@@ -174,8 +192,8 @@ class KeySelection:
 
     def _follows(self, key: Hashable) -> bool:
         """Return True if ``key``, which has the canonical bytes of the key ``after``, follows it."""
-        after = self._after
-        return after is FIRST or (key != after and _rank(key) > _rank(after))
+        cursor = self._cursor
+        return cursor is None or (key != self._after and _rank(key) > cursor[1:])
 
 
 def _in_order(placed: Iterable[_Placed]) -> Iterable[Hashable]:

@@ -22,7 +22,13 @@ from aflow.web.commands import JobCommands
 from aflow.web.jobs import Jobs, PresentJobs
 from aflow.web.json_views import checkpoint_view, job_summary, job_view
 from aflow.web.messages import WebError, WebRequest, WebResponse, error_response, json_response
-from aflow.web.state_view import listed, state_view
+from aflow.web.state_view import (
+    KEY_ARGUMENTS,
+    LIST_ARGUMENTS,
+    listed,
+    state_list,
+    state_view,
+)
 
 Handler: TypeAlias = Callable[[WebRequest], Awaitable[WebResponse]]
 
@@ -38,6 +44,7 @@ _ROUTES: Final = (
     "GET /api/jobs",
     "GET /api/jobs/{job}",
     "GET /api/jobs/{job}/checkpoints",
+    "GET /api/jobs/{job}/state/{step}",
     "GET /api/jobs/{job}/state/{step}/{key}",
     "POST /api/jobs/{job}/savepoints",
     "POST /api/jobs/{job}/stop",
@@ -98,6 +105,8 @@ class WebApi:
                 return "GET", partial(self._job, job)
             case ["api", "jobs", job, "checkpoints"]:
                 return "GET", partial(self._checkpoints, job)
+            case ["api", "jobs", job, "state", step]:
+                return "GET", partial(self._states, job, step)
             case ["api", "jobs", job, "state", step, key]:
                 return "GET", partial(self._state, job, step, key)
             case ["api", "jobs", job, "savepoints"]:
@@ -145,9 +154,14 @@ class WebApi:
         )
 
     async def _state(self, name: str, step: str, key: str, request: WebRequest) -> WebResponse:
-        job = self._readable(name, request, "name", "type")
-        arguments = request.arguments("name", "type")
+        job = self._readable(name, request, *KEY_ARGUMENTS)
+        arguments = request.arguments(*KEY_ARGUMENTS)
         return json_response(200, await state_view(job, step, key, arguments))
+
+    async def _states(self, name: str, step: str, request: WebRequest) -> WebResponse:
+        job = self._readable(name, request, *LIST_ARGUMENTS)
+        arguments = request.arguments(*LIST_ARGUMENTS)
+        return json_response(200, await state_list(job, step, arguments))
 
     async def _savepoint(self, name: str, request: WebRequest) -> WebResponse:
         job = self._writable(name, request)

@@ -17,7 +17,7 @@ import msgspec
 from aflow.model.codecs import PLAIN, Codec, CodecError
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Timestamp
 from aflow.operators.changed_keys import ChangedKeys
-from aflow.operators.joins.buffered_records import TimedRecords
+from aflow.operators.joins.buffered_records import TimedRecord, TimedRecords
 from aflow.operators.joins.interval_on_disk import CapturedSide, inserted, unstorable
 from aflow.operators.joins.versions import outdated_count
 from aflow.state.disk.record_queue import Queued, RecordQueue
@@ -156,7 +156,7 @@ class DiskVersions:
         parts = [part for part, _ in self._records.peek(key) if part is not None]
         found = [one for part in parts for one in zip(part.times, part.values, strict=True)]
         count = outdated_count([at for at, _ in found], watermark, self._tolerance)
-        return [(at, self._codec.decode(data)) for at, data in found[count:]]
+        return [TimedRecord(at, self._codec.decode(data)) for at, data in found[count:]]
 
     def scan(self) -> Iterator[Sequence[Hashable]]:
         """Yield the keys with versions, as ``ReadableState.scan`` does."""

@@ -11,8 +11,17 @@ from aflow.model.time import Timestamp
 from aflow.state.keyed_entries import KeyGroupCodec
 from aflow.state.readable_state import KeySelection
 
-TimedRecords: TypeAlias = list[tuple[Timestamp, Any]]
-"""Timestamps (epoch ms) and records, ascending."""
+
+class TimedRecord(NamedTuple):
+    """A buffered record of a join."""
+
+    timestamp: Timestamp
+    """Epoch ms."""
+    record: Any
+
+
+TimedRecords: TypeAlias = list[TimedRecord]
+"""Records, by their timestamps."""
 
 
 class BufferedRecords(NamedTuple):

@@ -24,7 +24,7 @@ from aflow.errors import OperatorError, shown
 from aflow.model.codecs import PLAIN, Codec, CodecError
 from aflow.model.time import MAX_TIMESTAMP, Timestamp
 from aflow.operators.changed_keys import ChangedKeys
-from aflow.operators.joins.buffered_records import TimedRecords
+from aflow.operators.joins.buffered_records import TimedRecord, TimedRecords
 from aflow.operators.joins.interval_side import Unpaired
 from aflow.state.disk.record_queue import Queued, RecordQueue
 from aflow.state.disk.scratch import Scratch
@@ -155,7 +155,7 @@ class DiskSide:
         """Return the records of ``key`` that have not expired at ``watermark``, without moving any row."""
         expired = self.expired_until(watermark)
         return [
-            (at, self._codec.decode(data))
+            TimedRecord(at, self._codec.decode(data))
             for parts in self._records.peek(key)
             if (part := parts[self.number]) is not None
             for at, data in zip(part.times, part.values, strict=True)

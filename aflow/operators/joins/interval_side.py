@@ -9,7 +9,7 @@ from typing import Any, Final, NamedTuple
 from aflow.errors import FlowDefinitionError
 from aflow.machines.expiry import Expiry
 from aflow.model.time import MAX_TIMESTAMP, Timestamp
-from aflow.operators.joins.buffered_records import TimedRecords
+from aflow.operators.joins.buffered_records import TimedRecord, TimedRecords
 from aflow.operators.joins.columns import Columns, cut, insert
 from aflow.operators.pieces import drained_slices, slices
 from aflow.state.defensive_copies import defensive_copy
@@ -163,7 +163,7 @@ class IntervalSide:
             return []
         times, values = self.held[key]
         start = bisect_right(times, self.expired_until(watermark))
-        return list(zip(times[start:], map(defensive_copy, values[start:]), strict=True))
+        return list(map(TimedRecord, times[start:], map(defensive_copy, values[start:])))
 
     def size(self) -> int:
         """Count the records."""

@@ -19,7 +19,7 @@ from typing import Any, Final
 
 from aflow.machines.expiry import Expiry
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Timestamp
-from aflow.operators.joins.buffered_records import TimedRecords
+from aflow.operators.joins.buffered_records import TimedRecord, TimedRecords
 from aflow.operators.joins.columns import Columns
 from aflow.operators.pieces import CHUNK, slices
 from aflow.state.defensive_copies import defensive_copy
@@ -133,7 +133,7 @@ class Versions:
             return []
         times, values = self._held[key]
         count = self._outdated_count(times, watermark)
-        return list(zip(times[count:], map(defensive_copy, values[count:]), strict=True))
+        return list(map(TimedRecord, times[count:], map(defensive_copy, values[count:])))
 
     def keys(self) -> list[Hashable]:
         """Return the keys with versions."""

@@ -143,7 +143,9 @@ async def states_of(
             await run(work)
         except RestoreError as exc:
             problems[ref.path] = exc
-        except CheckpointError as exc:  # the storage was closed; raised below, since a group would wrap it
+        except (
+            CheckpointError
+        ) as exc:  # the storage was closed; raised below, since a group would wrap it
             closed.append(exc)
 
     async with anyio.create_task_group() as group:
