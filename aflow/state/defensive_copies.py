@@ -43,11 +43,13 @@ def reader_copy(value: Any) -> Any:
 
     So a list of many immutable items is copied in the time of a look at each. Raises as ``defensive_copy`` does.
     """
-    kind = type(value)
+    kind: type[Any] = value.__class__
     if kind is list:
-        return list(map(defensive_copy, value))
+        items: list[Any] = value
+        return [defensive_copy(item) for item in items]
     if kind is dict:
-        return {defensive_copy(key): defensive_copy(item) for key, item in value.items()}
+        entries: dict[Any, Any] = value
+        return {defensive_copy(key): defensive_copy(item) for key, item in entries.items()}
     return defensive_copy(value)
 
 

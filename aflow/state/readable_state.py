@@ -21,7 +21,7 @@ from enum import Enum
 from heapq import merge
 from itertools import chain, groupby, islice
 from operator import itemgetter
-from typing import Final, NamedTuple, Protocol, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias, cast
 
 from aflow.model.keys import encode_key, encode_keys
 from aflow.state.keyed_entries import KeyGroupCodec
@@ -141,14 +141,7 @@ class KeySelection:
 
     def matching(self, keys: Iterable[Hashable]) -> list[_Placed]:
         """Return those of ``keys`` that may be selected, with their canonical bytes."""
-        prefix = self._prefix
-        if isinstance(prefix, str):
-            keys = [key for key in keys if isinstance(key, str) and key.startswith(prefix)]
-        elif prefix is not None:
-            count = len(prefix)
-            keys = [key for key in keys if isinstance(key, tuple) and key[:count] == prefix]
-        else:
-            keys = list(keys)
+        keys = list(keys) if self._prefix is None else list(filter(self._begins, keys))
         start, begin, stop = self.start, self._begin, self.stop
         return [
             (canonical, key)
@@ -189,6 +182,14 @@ class KeySelection:
                 yield
         self._runs = [kept]
         self.held = len(kept)
+
+    def _begins(self, key: Hashable) -> bool:
+        """Return True if ``key`` begins with the prefix."""
+        prefix = self._prefix
+        if isinstance(prefix, str):
+            return isinstance(key, str) and key.startswith(prefix)
+        parts = cast("tuple[Hashable, ...]", key) if isinstance(key, tuple) else None
+        return prefix is None or (parts is not None and parts[: len(prefix)] == prefix)
 
     def _follows(self, key: Hashable) -> bool:
         """Return True if ``key``, which has the canonical bytes of the key ``after``, follows it."""

@@ -240,8 +240,10 @@ def _form(value: object) -> object:
             return {"timestamp": _moment(timestamp), "record": record}
         case BufferedRecords(left, right):
             return {"left": list(map(_form, left)), "right": list(map(_form, right))}
-        case [Windowed() | TimedRecord(), *_] if isinstance(value, list):
-            return list(map(_form, cast("list[object]", value)))
+        case list():
+            items = cast("list[object]", value)
+            special = bool(items) and isinstance(items[0], Windowed | TimedRecord)
+            return list(map(_form, items)) if special else items
         case _:
             return value
 

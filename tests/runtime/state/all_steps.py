@@ -57,6 +57,22 @@ def _added(numbers: list[int], record: Record) -> list[int]:
     return [*numbers, record.number]
 
 
+def _sum(total: int, record: Record) -> int:
+    return total + record.number
+
+
+def _larger(a: Record, b: Record) -> Record:
+    return max(a, b, key=_number)
+
+
+def _number(record: Record) -> int:
+    return record.number
+
+
+def _count_both(lefts: list[Record], rights: list[Record]) -> int:
+    return len(lefts) + len(rights)
+
+
 def _pair(left: Record | None, right: Record | None) -> tuple[Any, Any]:
     return left, right
 
@@ -81,13 +97,13 @@ _NEVER: Final = af.triggers.Never()
 _TYPES: Final = {"of": Record, "other_of": Record}
 
 _STEPS: Final[dict[str, Callable[[Any, str], Any]]] = {
-    "fold": lambda keyed, name: keyed.fold(int, lambda sum, one: sum + one.number, name=name),
-    "reduce": lambda keyed, name: keyed.reduce(lambda a, b: _largest([a, b]), name=name, of=Record),
+    "fold": lambda keyed, name: keyed.fold(int, _sum, name=name),
+    "reduce": lambda keyed, name: keyed.reduce(_larger, name=name, of=Record),
     "process": lambda keyed, name: keyed.process(Remember(), name=name),
     "async": lambda keyed, name: keyed.process_async(RememberLater(), name=name),
     "first ever": lambda keyed, name: keyed.deduplicate(name=name),
     "deduplicate": lambda keyed, name: keyed.deduplicate(within=millis(WITHIN), name=name),
-    "top": lambda keyed, name: keyed.top(2, by=lambda one: one.number, name=name, of=Record),
+    "top": lambda keyed, name: keyed.top(2, by=_number, name=name, of=Record),
     "tumbling": lambda keyed, name: keyed.window(_TUMBLING).aggregate(count(), name=name),
     "sliding": lambda keyed, name: keyed.window(_SLIDING).aggregate(count(), name=name),
     "unshared": lambda keyed, name: keyed.window(_SLIDING).fold(list[int], _added, name=name),
@@ -111,7 +127,7 @@ _STEPS: Final[dict[str, Callable[[Any, str], Any]]] = {
         _pair, name=name
     ),
     "co-group": lambda keyed, name: keyed.co_group(
-        keyed, _SESSION, into=lambda lefts, rights: len(lefts), name=name, **_TYPES
+        keyed, _SESSION, into=_count_both, name=name, **_TYPES
     ),
 }
 
