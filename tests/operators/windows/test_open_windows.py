@@ -20,6 +20,20 @@ from aflow.operators.windows.open_windows import WINDOWS, merged_panes
 from aflow.state.readable_state import ABSENT, KeySelection
 from tests.operators.backends import BackendHarness
 
+Harness = BackendHarness[int, Windowed[Any, Any]]
+
+
+def parity(number: int) -> int:
+    return number % 2
+
+
+def fifth(number: int) -> int:
+    return number % 5
+
+
+def same(_: int) -> str:
+    return "k"
+
 
 def joined(a: list[int], b: list[int]) -> list[int]:
     a += b
@@ -63,19 +77,19 @@ def test_windows_are_merged_from_their_panes_which_stay_as_they_are(
     assert not any(held is part for held in found.values() for _, part in parts if not summed)
 
 
-def state(harness: BackendHarness[Any, Any], key: object) -> Any:
+def state(harness: Harness, key: object) -> Any:
     view = harness.operator.readable_state()
     assert view is not None
     found = view.read(WINDOWS, key)  # type: ignore[arg-type]
     return None if found is ABSENT else found
 
 
-def send(harness: BackendHarness[Any, Any], *records: tuple[int, int]) -> None:
+def send(harness: Harness, *records: tuple[int, int]) -> None:
     for value, at in records:
         harness.push(value, at)
 
 
-def keys(harness: BackendHarness[Any, Any]) -> list[Any]:
+def keys(harness: Harness) -> list[Any]:
     view = harness.operator.readable_state()
     assert view is not None
     selection = KeySelection(100)
@@ -106,7 +120,7 @@ ASSIGNERS = [
 @pytest.mark.parametrize("general", [False, True], ids=["fast", "general"])
 @pytest.mark.parametrize("assigner", ASSIGNERS)
 def test_a_window_counts_its_firings_until_it_is_cleaned_up(assigner: Any, general: bool) -> None:
-    with BackendHarness(step(assigner, general=general), key=lambda n: n % 2) as harness:
+    with Harness(step(assigner, general=general), key=parity) as harness:
         send(harness, (2, 30), (3, 31))
         harness.watermark(29)
         before = [(one.value, one.firing) for one in state(harness, 0)]
@@ -130,7 +144,7 @@ def test_a_window_counts_its_firings_until_it_is_cleaned_up(assigner: Any, gener
 @pytest.mark.parametrize("assigner", ASSIGNERS)
 def test_reads_change_neither_results_nor_snapshots(assigner: Any, general: bool) -> None:
     def run(*, reads: bool) -> tuple[Any, Any]:
-        with BackendHarness(step(assigner, general=general), key=lambda n: n % 5) as harness:
+        with Harness(step(assigner, general=general), key=fifth) as harness:
             for number in range(40):
                 send(harness, (number, 3 * number))
                 if reads:
@@ -146,7 +160,7 @@ def test_reads_change_neither_results_nor_snapshots(assigner: Any, general: bool
 
 
 def test_windows_are_results_without_their_last_records() -> None:
-    with BackendHarness(step(TumblingWindows(10)), key=lambda n: "k") as harness:
+    with Harness(step(TumblingWindows(10)), key=same) as harness:
         send(harness, (1, 3), (2, 13), (3, 4))
 
         assert state(harness, "k") == [
