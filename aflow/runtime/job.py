@@ -66,8 +66,7 @@ from aflow.runtime.recovery import (
 )
 from aflow.runtime.restarts import NoRestart
 from aflow.runtime.start_reminder import StartReminder
-from aflow.runtime.state_access import JobNow
-from aflow.runtime.state_query import StateReader
+from aflow.runtime.state_query import JobNow, StateReader
 
 T = TypeVar("T")
 
@@ -363,6 +362,7 @@ class Job:
                 stack.enter_context(watching(self._options.watchdog, self._reports, steps))
                 stack.push(partial(fail_results, self._plan))
                 stack.callback(self._questions.job_ended)
+                stack.callback(self._stored_reads.clear)
                 if not isinstance(self._recovery.restarts, NoRestart):
                     for sink in result_sinks(self._plan):
                         sink.outlive_failures()

@@ -119,7 +119,6 @@ class StepAccess:
                 "asyncio.run_coroutine_threadsafe(job.state(step).get(key), loop)"
             )
         if now.status.has_ended:
-            self._stored.clear()
             raise self._stopped(now)
         return now
 

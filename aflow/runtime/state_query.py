@@ -19,9 +19,10 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 from aflow.errors import FlowDefinitionError, JobStopped, shown
 from aflow.model.key_groups import key_group
 from aflow.model.keys import UnsupportedKey
-from aflow.runtime.checkpoints.stored_state import StoredReads, StoredStep
+from aflow.runtime.checkpoints.stored_state import StoredReads, StoredRows, StoredStep
 from aflow.runtime.job_setup import JobSetup
-from aflow.runtime.state_access import JobNow, NamedState, StepAccess
+from aflow.runtime.state_access import JobNow as JobNow
+from aflow.runtime.state_access import NamedState, StepAccess
 from aflow.state.readable_state import ABSENT, FIRST, KeySelection
 
 AsOf: TypeAlias = Literal["live", "checkpoint"]
@@ -112,7 +113,8 @@ class StateReader:
             checkpoint = step.manifest.id
             empty = access.in_checkpoint(step)
             access.check_type(empty, key)
-            state = await access.run(partial(_of_keys, step, empty.name, [key]))
+            rows = await access.run(partial(step.rows, empty.name, [key]))
+            state = NamedState(rows.view([key]), empty.name)
         value = access.value(state, key)
         exists = value is not ABSENT
         return StateEntry(key, value if exists else None, exists, checkpoint)
@@ -182,16 +184,16 @@ class StateReader:
             except UnsupportedKey as exc:
                 raise FlowDefinitionError(f"no record has such a key: {exc}") from exc
             await source.fill(selection)
-            keys = list(selection)
-            for start in range(0, len(keys), READ):
-                found = await source.read(keys[start : start + READ])
+            selected = 0
+            for keys in selection.slices(READ):
+                found = source.read(keys)
                 if found:
                     yield found
                 left = None if left is None else left - len(found)
+                selected, after = selected + len(keys), keys[-1]
                 await asyncio.sleep(0)
-            if len(keys) < count:
+            if selected < count:
                 return
-            after = keys[-1]
 
 
 class _Source(Protocol):
@@ -201,7 +203,7 @@ class _Source(Protocol):
         """Select keys, in pieces."""
         ...
 
-    async def read(self, keys: Sequence[Hashable]) -> list[Item]:
+    def read(self, keys: Sequence[Hashable]) -> list[Item]:
         """Return those of ``keys`` that have a value, with it."""
         ...
 
@@ -226,7 +228,7 @@ class _LiveKeys:
             await asyncio.sleep(0)
             self._states()
 
-    async def read(self, keys: Sequence[Hashable]) -> list[Item]:
+    def read(self, keys: Sequence[Hashable]) -> list[Item]:
         access, states = self._access, self._states()
         found: list[Item] = []
         for key in keys:
@@ -243,27 +245,17 @@ class _StoredKeys:
         self._access = access
         self._step = step
         self._name = access.in_checkpoint(step).name
-        #: Values of the last selection, which are in memory; by key.
-        self._selected: NamedState | None = None
+        #: The rows of the last selection.
+        self._selected = StoredRows(step, {})
         self.checkpoint: Final = step.manifest.id
 
     async def fill(self, selection: KeySelection) -> None:
-        self._selected = await self._access.run(partial(self._select, selection))
+        select = partial(self._step.selected, self._name, selection)
+        self._selected = await self._access.run(select)
 
-    def _select(self, selection: KeySelection) -> NamedState:
-        self._step.select(self._name, selection)
-        return _of_keys(self._step, self._name, list(selection))
-
-    async def read(self, keys: Sequence[Hashable]) -> list[Item]:
-        assert self._selected is not None
-        return self._access.present(self._selected, keys)
-
-
-def _of_keys(step: StoredStep, name: str, keys: Sequence[Hashable]) -> NamedState:
-    """Return the state of ``keys`` in a checkpoint; blocks. The step has been checked to have such a state."""
-    view = step.of_keys(name, keys)
-    assert view is not None
-    return NamedState(view, name)
+    def read(self, keys: Sequence[Hashable]) -> list[Item]:
+        state = NamedState(self._selected.view(keys), self._name)
+        return self._access.present(state, keys)
 
 
 def _check_as_of(as_of: object) -> None:

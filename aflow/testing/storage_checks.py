@@ -172,8 +172,8 @@ class _StorageCheck:
                         await self._read_beside(storage)
                     except AssertionError as breach:
                         breaches.append(breach)  # raised below, since a group would wrap it
-            for breach in breaches:
-                raise breach
+            if breaches:
+                raise breaches[0]
             await self._expect(storage, last, _numbered(last), "after reads beside a writer")
 
     async def _read_beside(self, storage: CheckpointStorage) -> None:

@@ -2,8 +2,8 @@
 
 Theory. The state of a step is read from the storage as a restore reads it, with the same checks, and remains bytes.
 Rows of the wanted keys are then selected, and restored into an operator of their own, which is never opened with code
-of the user and processes nothing. All of that is done in a worker thread, which releases the lock of the interpreter
-after each piece.
+of the user and processes nothing. Rows are selected in a worker thread, which releases the lock of the interpreter
+after each piece; some at a time are restored where they are read.
 
 A checkpoint may be removed while it is read. Then the storage reads the newer one that was completed meanwhile.
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from itertools import chain
@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar
 
 from anyio import CapacityLimiter
 
-from aflow.errors import CheckpointError, RestoreError
+from aflow.errors import CheckpointError, InternalError, RestoreError
 from aflow.model.batch import Batch
 from aflow.model.elements import Marker
 from aflow.model.key_groups import KeyGroupRange
@@ -66,7 +66,10 @@ class _Nowhere:
 
 @dataclass(frozen=True, slots=True)
 class StoredStep:
-    """The keyed state of one step in one checkpoint, as bytes. The methods block, and are called in a thread."""
+    """The keyed state of one step in one checkpoint, as bytes.
+
+    ``rows`` and ``selected`` block: call them in a thread.
+    """
 
     manifest: Manifest
     snapshot: OperatorSnapshot
@@ -82,37 +85,37 @@ class StoredStep:
         with wrap_read_errors(f"the state of step {self.context.name!r} in the checkpoint"):
             return self.operator().stored_state(snapshot, self.context)
 
-    def of_keys(self, name: str, keys: Collection[Hashable]) -> ReadableState | None:
-        """Return a view of state ``name`` of ``keys``. Raises ``RestoreError``."""
+    def rows(self, name: str, keys: Iterable[Hashable]) -> StoredRows:
+        """Return the rows of ``keys`` that state ``name`` needs. Raises ``RestoreError``."""
+        key_codec = self.readable().key_codec
+        rows = StoredRows(self, {key: [] for key in keys})
+        groups = frozenset(map(key_codec.group_of, rows.by_key)) & self.snapshot.keyed.keys()
+        with wrap_read_errors(f"the keys of step {self.context.name!r} in the checkpoint"):
+            for group in groups:
+                names = self.snapshot.keyed[group]
+                for one in self._relevant(names):
+                    for entries in in_pieces(names[one]):
+                        rows.add(group, one, key_codec.keys([key for key, _ in entries]), entries)
+                        release_gil()
+        return rows
+
+    def readable(self) -> ReadableState:
+        """Return the view of no keys of a step whose state can be read."""
         view = self.view()
         if view is None:
-            return None
-        wanted, decode = frozenset(keys), view.key_codec.keys
-        groups = frozenset(map(view.key_codec.group_of, keys))
-        keyed: dict[int, dict[str, Entries]] = {}
-        for group in groups & self.snapshot.keyed.keys():
-            names = self.snapshot.keyed[group]
-            found: dict[str, Entries] = {STATES: names.get(STATES, ())}
-            for one in self._relevant(names):
-                rows: list[Entry] = []
-                for entries in in_pieces(names[one]):
-                    decoded = decode([key for key, _ in entries])
-                    rows += [
-                        row for key, row in zip(decoded, entries, strict=True) if key in wanted
-                    ]
-                    release_gil()
-                if rows:
-                    found[one] = tuple(rows)
-            keyed[group] = found
-        return self.view(OperatorSnapshot(keyed, self.snapshot.operator))
+            raise InternalError(f"step {self.context.name!r} has no state that can be read")
+        return view
 
-    def select(self, name: str, selection: KeySelection) -> None:
-        """Select the keys of state ``name``, and possibly others. Raises ``RestoreError``."""
-        view = self.view()
-        if view is not None:
-            with wrap_read_errors(f"the keys of step {self.context.name!r} in the checkpoint"):
-                for _ in selection.fill(self._keys(name, view.key_codec.keys)):
-                    release_gil()
+    def selected(self, name: str, selection: KeySelection) -> StoredRows:
+        """Select keys of state ``name``, and return their rows. Raises ``RestoreError``."""
+        with wrap_read_errors(f"the keys of step {self.context.name!r} in the checkpoint"):
+            for _ in selection.fill(self._keys(name, self.readable().key_codec.keys)):
+                release_gil()
+            keys: list[Hashable] = []
+            for some in selection.slices():
+                keys += some
+                release_gil()
+        return self.rows(name, keys)
 
     def _keys(
         self, name: str, decode: Callable[[Sequence[bytes]], list[Hashable]]
@@ -138,12 +141,47 @@ class StoredStep:
         ]
 
 
+class StoredRows:
+    """The rows of some keys of a stored step, as bytes, in the order in which the keys were selected."""
+
+    def __init__(
+        self, step: StoredStep, by_key: dict[Hashable, list[tuple[int, str, Entry]]]
+    ) -> None:
+        self._step = step
+        #: Key group, name and entry of each row of a key.
+        self.by_key: Final = by_key
+
+    def add(
+        self, group: int, name: str, keys: Sequence[Hashable], entries: Sequence[Entry]
+    ) -> None:
+        """Add those of ``entries`` that are rows of the keys; ``keys`` are their keys."""
+        by_key = self.by_key
+        for key, entry in zip(keys, entries, strict=True):
+            if key in by_key:
+                by_key[key].append((group, name, entry))
+
+    def view(self, keys: Iterable[Hashable]) -> ReadableState:
+        """Return a view of some of the keys, which takes time for these. Raises ``RestoreError``."""
+        snapshot = self._step.snapshot
+        keyed: dict[int, dict[str, list[Entry]]] = {}
+        for group, name, entry in chain.from_iterable(map(self.by_key.__getitem__, keys)):
+            keyed.setdefault(group, {}).setdefault(name, []).append(entry)
+        described = {
+            group: {STATES: snapshot.keyed[group].get(STATES, ()), **names}
+            for group, names in keyed.items()
+        }
+        view = self._step.view(OperatorSnapshot(described, snapshot.operator))
+        assert view is not None  # as that of no keys
+        return view
+
+
 class StoredReads:
     """Reads of the last completed checkpoint of one job, one after the other. Small state is cached."""
 
     def __init__(self) -> None:
         self._turn = asyncio.Lock()
-        self._limiter = CapacityLimiter(1)
+        #: Made on the loop of the job.
+        self._limiter: CapacityLimiter | None = None
         #: The state of steps in the newest checkpoint, by step and key groups, the last used one last.
         self._cached: OrderedDict[tuple[str, KeyGroupRange], StoredStep] = OrderedDict()
         #: The number of the newest checkpoint when they were read.
@@ -152,6 +190,7 @@ class StoredReads:
     def clear(self) -> None:
         """Drop the cache: the job has ended."""
         self._cached.clear()
+        self._newest = None
 
     async def step(
         self,
@@ -210,11 +249,12 @@ class StoredReads:
     async def run(self, work: Callable[[], T], threads: WorkerActivity | None) -> T:
         """Do ``work`` in a thread, while busy tasks of the job leave it the lock of the interpreter."""
         with nullcontext() if threads is None else threads.working():
+            self._limiter = self._limiter or CapacityLimiter(1)
             return await to_its_end(work, self._limiter)
 
 
 async def _read(storage: CheckpointStorage, step: str, groups: KeyGroupRange) -> Restored | None:
-    if isinstance(storage, StepReader):
+    if isinstance(storage, StepReader) and not _overrides_latest(storage):
         return await storage.latest_of(step, groups)
     for _ in range(_TRIES):
         before = await storage.kept()
@@ -226,6 +266,16 @@ async def _read(storage: CheckpointStorage, step: str, groups: KeyGroupRange) ->
             if await storage.kept() == before:
                 raise
     return await storage.latest()
+
+
+def _overrides_latest(storage: object) -> bool:
+    """Return True if ``latest`` is that of a subclass which inherits ``latest_of``, and so may read something else."""
+    for kind in type(storage).__mro__:
+        if "latest_of" in vars(kind):
+            return False
+        if "latest" in vars(kind):
+            return True
+    return False
 
 
 def _size(manifest: Manifest, step: str, groups: KeyGroupRange) -> int:

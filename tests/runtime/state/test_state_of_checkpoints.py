@@ -183,6 +183,29 @@ class Counting(DirectoryStorage):
         return await super().latest_of(step, groups)
 
 
+class Own(DirectoryStorage):
+    """Reads checkpoints in its own way."""
+
+    reads = 0
+
+    async def latest(self) -> Restored | None:
+        self.reads += 1
+        return await super().latest()
+
+
+@virtual_time
+async def test_a_storage_that_overrides_latest_only_is_read_by_it(tmp_path: Path) -> None:
+    storage = Own(tmp_path)
+    source = PushSource[Pair]()
+    async with sums(source).start(checkpointing=settings(storage)) as job:
+        await send(source, ("a", 1))
+        await job.checkpoint()
+        before = storage.reads
+
+        assert await job.state("sum").get("a", as_of="checkpoint") == 1
+        assert storage.reads == before + 1
+
+
 @virtual_time
 async def test_only_the_files_with_the_key_are_read(tmp_path: Path) -> None:
     source = PushSource[Pair]()
