@@ -1,15 +1,17 @@
 """Settings, results and storage of checkpoints. Reached as ``aflow.checkpoints``.
 
-``CheckpointStorage`` is the contract of a storage of your own, ``DirectoryStorage`` the storage in a folder; the
+``CheckpointStorage`` is the contract of a storage of your own, ``StepReader`` an optional part of it, and
+``DirectoryStorage`` the storage in a folder; the
 classes from ``FileRef`` to ``SubtaskState`` are the data that a storage keeps. Check yours by
 ``aflow.testing.check_storage``.
 """
 
 from aflow.model.elements import CheckpointKind
+from aflow.model.key_groups import KeyGroupRange
 from aflow.runtime.checkpoints.directory.storage import DirectoryStorage
 from aflow.runtime.checkpoints.settings import Aligned, ProcessingGuarantee, Unaligned
 from aflow.runtime.checkpoints.statistics import CheckpointInfo, Outcome, SubtaskCheckpoint
-from aflow.runtime.checkpoints.storage import CheckpointStorage, Restored
+from aflow.runtime.checkpoints.storage import CheckpointStorage, Restored, StepReader
 from aflow.runtime.recovery import StartFrom
 from aflow.state.manifest import FileRef, Link, Manifest, StepState, SubtaskState
 from aflow.state.snapshot import OperatorSnapshot
@@ -21,6 +23,7 @@ __all__ = [
     "CheckpointStorage",
     "DirectoryStorage",
     "FileRef",
+    "KeyGroupRange",
     "Link",
     "Manifest",
     "OperatorSnapshot",
@@ -28,6 +31,7 @@ __all__ = [
     "ProcessingGuarantee",
     "Restored",
     "StartFrom",
+    "StepReader",
     "StepState",
     "SubtaskCheckpoint",
     "SubtaskState",

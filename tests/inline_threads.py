@@ -38,5 +38,9 @@ def inline_threads(monkeypatch: pytest.MonkeyPatch) -> None:
                     await asyncio.sleep(0)
 
     monkeypatch.setattr(anyio.to_thread, "run_sync", run_sync)
-    for module in ("loop_budget", "checkpoints.directory.reader"):
+    for module in (
+        "loop_budget",
+        "checkpoints.directory.reader",
+        "checkpoints.stored_state",
+    ):
         monkeypatch.setattr(f"aflow.runtime.{module}.release_gil", lambda: None)

@@ -22,7 +22,8 @@ from aflow.model.time import TimeDomain, short, to_millis
 from aflow.operators.base import TwoInputOperator
 from aflow.operators.joins.as_of import AsOfJoinOperator
 from aflow.operators.joins.co_group import CoGroupOperator, WindowJoinOperator
-from aflow.operators.joins.interval import IntervalJoinOperator, closed
+from aflow.operators.joins.interval import IntervalJoinOperator
+from aflow.operators.joins.interval_side import closed
 from aflow.operators.joins.join import Join
 from aflow.operators.windows.factory import check_logic
 from aflow.operators.windows.logic import WindowLogic

@@ -11,6 +11,7 @@ from aflow.model.codecs import Codec
 from aflow.operators.first_call import MisuseError, refuse_coroutine
 from aflow.state.aggregate import Aggregate, is_commutative, own_codec
 from aflow.state.aggregates.numbers import number_of
+from aflow.state.defensive_copies import reader_copy
 from aflow.state.inferred_codecs import (
     codec_of_items,
     codec_of_reduced,
@@ -56,10 +57,18 @@ class Accumulation:
 
     records: Callable[[Any], list[Any]] | None = None
     """Returns the records of an accumulator that keeps them in another form than a list."""
+    keeps_records: bool = False
+    """True if ``result`` is a function of the user for the records that the accumulator keeps."""
 
     def shown(self, held: Any) -> Any:
         """Return an accumulator as a user may see it: records as a list."""
         return held if self.records is None else list(self.records(held))
+
+    def seen(self, held: Any) -> Any:
+        """Return what a reader of the state gets: the kept records, or the result. It shares nothing with ``held``."""
+        if self.keeps_records:
+            return reader_copy(self.shown(held))
+        return reader_copy(held if self.result is None else self.result(self.copy(held)))
 
     def copy(self, held: Any) -> Any:
         """Return an accumulator equal to ``held`` that may be changed or emitted while ``held`` is kept."""
@@ -190,7 +199,7 @@ def applying(fn: Callable[[list[Any]], Any], lists: Accumulation) -> Accumulatio
             checked = True
         return result
 
-    return replace(lists, result=applied, records=records)
+    return replace(lists, result=applied, records=records, keeps_records=True)
 
 
 def layout_of_records(fn: Callable[[list[Any]], Any] | None, of: type[Any] | None) -> Many[Any]:

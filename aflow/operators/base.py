@@ -41,6 +41,7 @@ from aflow.model.time import MIN_TIMESTAMP, Clock, Timestamp
 from aflow.operators.first_call import MisuseError, refuse_coroutine
 from aflow.operators.pieces import OnePiece, PieceRunner
 from aflow.state.backend_choice import InMemory, StateBackend
+from aflow.state.readable_state import ReadableState
 from aflow.state.snapshot import Captured, OperatorSnapshot
 
 #: Failures of a user function that is called, not awaited. Such a call cannot have been cancelled, so a
@@ -250,6 +251,20 @@ class Operator(ABC):
     def size(self) -> StateSize:
         """Return the amount of state. May iterate over all of it."""
         return StateSize()
+
+    def readable_state(self) -> ReadableState | None:
+        """Return its keyed state for readers, valid until ``close``; None for a step without state that can be read."""
+        return None
+
+    def stored_state(
+        self, snapshot: OperatorSnapshot, context: OperatorContext
+    ) -> ReadableState | None:
+        """Return the keyed state in ``snapshot`` as ``readable_state`` does, without a call of code of the user.
+
+        It is called in place of ``open``, also in a worker thread; ``context`` is that of an operator with all key
+        groups, whose output is ignored. The operator is used for nothing else. Raises ``RestoreError``.
+        """
+        return None
 
     def restore(self, snapshot: OperatorSnapshot) -> None:
         """Continue from ``snapshot``. Raises ``RestoreError`` if it does not fit."""

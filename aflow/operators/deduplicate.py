@@ -10,9 +10,9 @@ the kept timestamps passes: whether one preceded it is unknown, and a duplicate 
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
 from itertools import chain
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from aflow.errors import OperatorError
 from aflow.machines.expiry import Expiry
@@ -20,8 +20,10 @@ from aflow.model.batch import Batch
 from aflow.model.keys import check_key
 from aflow.model.time import Timestamp
 from aflow.operators.base import RAISED, OperatorContext, StateSize
-from aflow.operators.keyed_state import KeyedStateOperator, touch
+from aflow.operators.keyed_state import BackendState, KeyedStateOperator, touch
 from aflow.operators.pieces import slices
+from aflow.state.memory import MemoryBackend
+from aflow.state.readable_state import ABSENT, ReadableState
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.state.specs import ValueState
 from aflow.state.stored_entries import batched
@@ -33,6 +35,26 @@ DUPLICATES: Final = "duplicates"
 _CHECKS: Final = 16
 
 
+#: The names of the timestamp of the newest record that passed, and of those of older ones.
+_PASSED: Final = "passed"
+_BEFORE: Final = "passed before"
+
+
+class _Passed(BackendState):
+    """The kept timestamps of the records of a key that passed (epoch ms), ascending; True if time does not matter."""
+
+    def __init__(self, backend: MemoryBackend, names: Sequence[str], *, timed: bool) -> None:
+        super().__init__(backend, names)
+        self._timed = timed
+
+    def read(self, name: str, key: Hashable) -> object:
+        newest = super().read(name, key)
+        if newest is ABSENT or not self._timed:
+            return newest is not ABSENT or ABSENT
+        older = self._backend.get(_BEFORE, key)
+        return [*cast("list[Timestamp]", older or []), newest]
+
+
 class DeduplicateOperator(KeyedStateOperator):
     """Drops a record if its key has passed less than ``within`` ms of event time away; None: has ever passed.
 
@@ -42,8 +64,8 @@ class DeduplicateOperator(KeyedStateOperator):
 
     def __init__(self, within: int | None = None, key_type: type[Hashable] | None = None) -> None:
         self._within = within
-        self._newest = ValueState[int]("passed", of=int)
-        self._others = ValueState[list[int]]("passed before", of=list[int])
+        self._newest = ValueState[int](_PASSED, of=int)
+        self._others = ValueState[list[int]](_BEFORE, of=list[int])
         super().__init__((self._newest, self._others), key_type)
         self._expiry = Expiry(max(1, (within or 0) // _CHECKS))
 
@@ -53,6 +75,9 @@ class DeduplicateOperator(KeyedStateOperator):
         self._seen = self._backend.table(self._newest)
         #: Kept timestamps of older ones, ascending; never empty.
         self._older = self._backend.table(self._others)
+
+    def readable_state(self) -> ReadableState:
+        return _Passed(self._backend, [_PASSED], timed=self._within is not None)
 
     def process(self, batch: Batch[Any]) -> None:
         touch(self, self._backend, batch)

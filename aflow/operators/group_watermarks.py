@@ -8,8 +8,8 @@ reaches it: its windows have fired, and a record that was late for it is still l
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping
-from typing import Final, cast
+from collections.abc import Hashable, Iterator, Mapping
+from typing import Any, Final, cast
 
 from aflow.model.codecs import PLAIN
 from aflow.model.key_groups import KeyGroupRange, key_group
@@ -40,6 +40,12 @@ class GroupWatermarks:
         if not self._ahead:
             return watermark
         return self._ahead.get(key_group(key, self._group_count), watermark)
+
+    def behind(
+        self, pairs: Iterator[tuple[Hashable, Any]], watermark: Timestamp, last: Timestamp
+    ) -> Iterator[tuple[Hashable, Any]]:
+        """Yield the pairs whose keys have not reached ``last`` in a subtask whose watermark was ``watermark``."""
+        return ((key, held) for key, held in pairs if self.of(key, watermark) < last)
 
     def after(self, watermark: Timestamp) -> GroupWatermarks:
         """Return the groups that are still ahead once the subtask has reached ``watermark``."""

@@ -20,7 +20,7 @@ from aflow.operators.context import Context
 from aflow.operators.group_watermarks import no_group_ahead, restored_watermarks
 from aflow.operators.handler_results import TAKEN, iterable
 from aflow.operators.key_timers import KeyTimers
-from aflow.operators.keyed_state import keyed_backend, touch
+from aflow.operators.keyed_state import BackendState, keyed_backend, stored_backend, touch
 from aflow.operators.pieces import OnePiece
 from aflow.operators.process import LifeCycle, ProcessFunctionOperator, check_kind
 from aflow.operators.record_watermarks import EventTimers, ResultColumns
@@ -29,6 +29,7 @@ from aflow.state.backend import KeyTimerQueue
 from aflow.state.broadcast import keyed_states
 from aflow.state.keyed_entries import CapturedRows, KeyedRows
 from aflow.state.layouts import descriptions
+from aflow.state.readable_state import ReadableState
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.state.specs import StateSpec, declared_states
 from aflow.state.transactions import Transactions
@@ -110,14 +111,11 @@ class KeyedFunctionOperator(ProcessFunctionOperator[F]):
     def declares(self) -> Mapping[str, bytes]:
         return descriptions(self._states)
 
-    @property
-    def state_names(self) -> tuple[str, ...]:
-        """The names of the states."""
-        return tuple(state.name for state in self._states)
+    def readable_state(self) -> ReadableState:
+        return BackendState(self._backend, [state.name for state in self._states])
 
-    def read_state(self, name: str, key: Hashable) -> object | None:
-        """Return a state of ``key`` for readers outside of the step. Raises ``FlowDefinitionError``."""
-        return self._backend.get(name, key)
+    def stored_state(self, snapshot: OperatorSnapshot, context: OperatorContext) -> ReadableState:
+        return stored_backend(snapshot, context, self._states, self._key_type)
 
     def _cells(self) -> dict[StateSpec[Any], Any]:
         return {spec: self._backend.cell(spec) for spec in self._states}

@@ -13,8 +13,9 @@ from aflow.state.backend_choice import make_backend
 from aflow.state.keyed_entries import CapturedRows, KeyGroupCodec
 from aflow.state.layouts import descriptions
 from aflow.state.memory import MemoryBackend
+from aflow.state.readable_state import KeySelection, ReadableState
 from aflow.state.snapshot import OperatorSnapshot
-from aflow.state.specs import ValueState
+from aflow.state.specs import StateSpec, ValueState
 
 
 def key_group_codec(context: OperatorContext, key_type: type[Hashable] | None) -> KeyGroupCodec:
@@ -33,6 +34,37 @@ def keyed_backend(context: OperatorContext, key_type: type[Hashable] | None) -> 
     It is of the kind of the job. The caller closes it.
     """
     return make_backend(context.backend, key_group_codec(context, key_type), context.clock)
+
+
+class BackendState:
+    """The states ``names`` of a backend; see ``ReadableState``."""
+
+    def __init__(self, backend: MemoryBackend, names: Sequence[str]) -> None:
+        self._backend = backend
+        self.names: Final = names
+        self.key_codec: Final = backend.key_codec
+
+    def read(self, name: str, key: Hashable) -> object:
+        """As ``ReadableState.read``."""
+        return self._backend.read(name, key)
+
+    def scan(self, name: str, wanted: KeySelection) -> Iterator[Sequence[Hashable]]:
+        """As ``ReadableState.scan``."""
+        return self._backend.scan(name, wanted)
+
+
+def stored_backend(
+    snapshot: OperatorSnapshot,
+    context: OperatorContext,
+    states: Sequence[StateSpec[Any]],
+    key_type: type[Hashable] | None,
+) -> BackendState:
+    """Return the declared ``states`` in ``snapshot``. Raises ``RestoreError``."""
+    backend = keyed_backend(context, key_type)
+    for state in states:
+        backend.cell(state)
+    backend.restore(snapshot.keyed)
+    return BackendState(backend, [state.name for state in states])
 
 
 class KeyedStateOperator(Operator):
@@ -59,14 +91,13 @@ class KeyedStateOperator(Operator):
     def close(self) -> None:
         self._to_close.close()
 
-    @property
-    def state_names(self) -> tuple[str, ...]:
-        """The names of the states."""
-        return tuple(state.name for state in self._states)
+    def readable_state(self) -> ReadableState:
+        return BackendState(self._backend, [state.name for state in self._states])
 
-    def read_state(self, name: str, key: Hashable) -> object | None:
-        """Return a state of ``key`` for readers outside of the step. Raises ``FlowDefinitionError``."""
-        return self._backend.get(name, key)
+    def stored_state(self, snapshot: OperatorSnapshot, context: OperatorContext) -> ReadableState:
+        self.open(context)
+        self.restore(snapshot)
+        return self.readable_state()
 
     def capture(self, *, changes: bool) -> CapturedRows:
         """Capture the state. Raises ``CheckpointError`` for a value that cannot be encoded."""

@@ -35,6 +35,7 @@ from aflow.runtime.calls.reports import Reports
 from aflow.runtime.calls.watchdog import watching
 from aflow.runtime.checkpoints.statistics import CheckpointInfo, CheckpointTally
 from aflow.runtime.checkpoints.storage import CheckpointStorage
+from aflow.runtime.checkpoints.stored_state import StoredReads
 from aflow.runtime.current_job import enter_job, is_inside, refuse_inside
 from aflow.runtime.failures import first_cause
 from aflow.runtime.job_events import JobEvents, trace_sources
@@ -64,7 +65,7 @@ from aflow.runtime.recovery import (
 from aflow.runtime.restarts import NoRestart
 from aflow.runtime.samples import RecordSample
 from aflow.runtime.start_reminder import StartReminder
-from aflow.runtime.state_query import StateReader
+from aflow.runtime.state_query import JobNow, StateReader
 
 T = TypeVar("T")
 
@@ -111,6 +112,7 @@ class Job:
         self._reminder = StartReminder(plan.flow)
         self._status = StatusRecord(plan.flow, self._events.status_changed)
         self._questions = OpenQuestions(plan)
+        self._stored_reads = StoredReads()
 
     @property
     def name(self) -> str:
@@ -222,7 +224,8 @@ class Job:
             seconds = positive_millis(deadline, what="deadline of stop()") / 1000
         place = None
         if savepoint is not None:
-            place = self._new_savepoint(savepoint, "stop(savepoint=…)")
+            storage = self._storage if self.running else None
+            place = new_savepoint(self._recovery, savepoint, "stop(savepoint=…)", storage)
             if self.running:
                 self._last_savepoint = self._attempt.last_savepoint = place
         if self.running and self._stopping is not drain:
@@ -272,7 +275,9 @@ class Job:
         ``on_event``, and tasks that it creates, may call it.
         """
         refuse_inside(self, "savepoint()")
-        return await self._take(CheckpointKind.SAVEPOINT, self._new_savepoint(path, "savepoint()"))
+        storage = self._storage if self.running else None
+        place = new_savepoint(self._recovery, path, "savepoint()", storage)
+        return await self._take(CheckpointKind.SAVEPOINT, place)
 
     async def checkpoint(self) -> CheckpointInfo:
         """Take a checkpoint now, regardless of the interval. Raises the errors of ``savepoint``."""
@@ -320,7 +325,10 @@ class Job:
 
         ``await job.state("totals").get(key)``. Raises ``FlowDefinitionError`` for an unknown step.
         """
-        return StateReader(self._plan, step, name, lambda: (self.status, self._attempt.built.tasks))
+        return StateReader(self.setup, step, name, self._stored_reads, self._now)
+
+    def _now(self) -> JobNow:
+        return JobNow(self.status, self._attempt, self._storage, self._options, self._running)
 
     async def ask(
         self,
@@ -368,6 +376,7 @@ class Job:
                 stack.enter_context(watching(self._options.watchdog, self._reports, steps))
                 stack.push(partial(fail_results, self._plan))
                 stack.callback(self._questions.job_ended)
+                stack.callback(self._stored_reads.clear)
                 if not isinstance(self._recovery.restarts, NoRestart):
                     for sink in result_sinks(self._plan):
                         sink.outlive_failures()
@@ -485,6 +494,3 @@ class Job:
                 f"job {self.name!r} is still starting, so no {kind.value} can be taken yet: try again"
             )
         return await coordinator.request(kind, path)
-
-    def _new_savepoint(self, path: str | PathLike[str], what: str) -> str:
-        return new_savepoint(path, what, self._recovery, self._storage if self.running else None)

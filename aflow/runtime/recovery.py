@@ -115,14 +115,14 @@ def path_of_savepoint(path: str | PathLike[str], what: str) -> str:
 
 
 def new_savepoint(
+    options: RecoveryOptions,
     path: str | PathLike[str],
     what: str,
-    options: RecoveryOptions,
     storage: CheckpointStorage | None,
 ) -> str:
     """Return the folder of a new savepoint. Raises an error before anything is done, as far as the names tell.
 
-    ``storage`` is that of a running job; None if there is none.
+    ``storage`` is that of the job, or None.
     """
     require_checkpointing(options, what)
     place = path_of_savepoint(path, what)

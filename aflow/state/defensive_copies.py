@@ -38,6 +38,21 @@ def defensive_copy(value: T) -> T:
     return value if type(value) in _FIXED or _fixed(value) else copy.deepcopy(value)
 
 
+def reader_copy(value: Any) -> Any:
+    """Return ``defensive_copy(value)``; the items of a plain list or dict are copied one by one.
+
+    So a list of many immutable items is copied in the time of a look at each. Raises as ``defensive_copy`` does.
+    """
+    kind: type[Any] = value.__class__
+    if kind is list:
+        items: list[Any] = value
+        return [defensive_copy(item) for item in items]
+    if kind is dict:
+        entries: dict[Any, Any] = value
+        return {defensive_copy(key): defensive_copy(item) for key, item in entries.items()}
+    return defensive_copy(value)
+
+
 def _fixed(value: Any) -> bool:
     """Return True if ``value`` is immutable by ordinary means."""
     kind = value.__class__

@@ -134,6 +134,7 @@ class KeyGroupCodec:
     ) -> None:
         self.operator = operator
         self._codec: Codec[Hashable] = state_codec(key_type)
+        self._key_type: Final = key_type
         self.stored: Final = self._encoder(key_type)
         """Return the bytes of a key, the same after reading and storing it again. Raises ``CodecError``."""
         self._groups = key_groups
@@ -161,6 +162,18 @@ class KeyGroupCodec:
         for group, names in keyed.items():
             if group in self._groups:
                 yield GroupReader(self, group, names)
+
+    def wrong_type(self, key: Hashable) -> str | None:
+        """Return why ``key`` is not of the declared type of keys, for a message; None if it is, or none is declared."""
+        kind = self._key_type
+        if kind is None:
+            return None
+        declared = f"its keys are of type {getattr(kind, '__name__', kind)}"
+        try:
+            found = self._codec.decode(self._codec.encode(key))
+        except CodecError as exc:
+            return f"{declared}: {exc}"
+        return None if found == key else declared
 
     def check_place(self, key: Hashable, group: int) -> None:
         """Raise ``RestoreError`` if ``key`` is not of ``group``: it was stored as another type and would be lost."""

@@ -21,6 +21,7 @@ from aflow.machines.timer_queue import TimerQueue
 from aflow.model.time import MAX_TIMESTAMP, Clock, TimeDomain, Timestamp
 from aflow.state.backend import KeyTimerQueue
 from aflow.state.cells import ValueCell
+from aflow.state.defensive_copies import reader_copy
 from aflow.state.gradual_capture import GradualCaptures, WaitingRows, are_many
 from aflow.state.key_kinds import KeyKinds
 from aflow.state.keyed_entries import (
@@ -31,6 +32,7 @@ from aflow.state.keyed_entries import (
     KeyGroupCodec,
     KeyRow,
 )
+from aflow.state.readable_state import ABSENT, KeySelection, scanned
 from aflow.state.specs import StateSpec, ValueState
 from aflow.state.stored_entries import PIECE
 from aflow.state.tables import TOUCHED, Table, Tables, fits
@@ -165,8 +167,19 @@ class MemoryBackend:
             pass
 
     def get(self, name: str, key: Hashable) -> object | None:
+        found = self.read(name, key)
+        return None if found is ABSENT else found
+
+    def read(self, name: str, key: Hashable) -> object:
+        """As ``ReadableState.read``."""
         table = self._tables.known(name)
-        return table.spec.view(table.rows[key]) if table.has_row(key) else None
+        if not table.has_row(key):
+            return ABSENT
+        return reader_copy(table.spec.view(table.rows[key]))
+
+    def scan(self, name: str, wanted: KeySelection) -> Iterator[Sequence[Hashable]]:
+        """As ``ReadableState.scan``."""
+        return scanned(list(self._tables.known(name).rows))
 
     def keys(self, name: str) -> list[Hashable]:
         table = self._tables.known(name)

@@ -10,10 +10,11 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Final, TypeAlias, TypeVar
 
-from aflow.errors import AflowError, CheckpointError, described, shown
+from aflow.errors import AflowError, CheckpointError, RestoreError, described, shown
 from aflow.model.elements import CheckpointKind
+from aflow.model.key_groups import KeyGroupRange
 from aflow.runtime.checkpoints.directory.reader import read_checkpoint
-from aflow.runtime.checkpoints.storage import CheckpointStorage, Restored
+from aflow.runtime.checkpoints.storage import CheckpointStorage, Restored, StepReader
 from aflow.state.manifest import FileRef, Link, Manifest, StepState, SubtaskState
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.testing.leftovers import no_leftovers_of_block
@@ -65,6 +66,8 @@ class _StorageCheck:
             self._subtasks,
             self._changes,
             self._key_groups,
+            self._reading_steps,
+            self._reading_beside_writers,
             self._writing_at_once,
             self._continuing,
             self._discarding,
@@ -125,6 +128,66 @@ class _StorageCheck:
             await self._complete(storage, _manifest(2, chains))
             wanted = _complete({**whole, 2: {"k2": "new"}})
             await self._expect(storage, 2, wanted, "with links of some key groups")
+
+    async def _reading_steps(self) -> None:
+        """A storage that reads single steps returns the state of at least the wanted key groups."""
+        async with self._opened("steps") as storage:
+            if not isinstance(storage, StepReader):
+                return
+            groups = KeyGroupRange(2, _GROUPS)
+            found = await self._in_time(storage.latest_of(_STEP, groups), "latest_of()")
+            self._same(found, None, "latest_of() of an empty place is")
+            files = [
+                await self._write(storage, 1, subtask, _complete({group: {"k": "1"}}))
+                for subtask, group in enumerate((0, 3))
+            ]
+            manifest = _manifest(1, [[Link(files[0], 0, 2)], [Link(files[1], 2, _GROUPS)]])
+            await self._complete(storage, manifest)
+            found = await self._in_time(storage.latest_of(_STEP, groups), "latest_of()")
+            state = None if found is None else found.states.get(_STEP)
+            keyed = None if state is None else state.restricted_to(groups).keyed
+            self._same(
+                keyed, _complete({3: {"k": "1"}}).keyed, "the state that latest_of() gives is"
+            )
+            other = await self._in_time(storage.latest_of("other", groups), "latest_of()")
+            states = None if other is None else other.states
+            self._same(states, {}, "the states that latest_of() gives for an unknown step are")
+
+    async def _reading_beside_writers(self) -> None:
+        """``latest`` may be called while checkpoints are written, completed and discarded."""
+        last = 8
+        async with self._opened("reading") as storage:
+            await self._checkpoint(storage, 1)
+
+            async def replace() -> None:
+                for number in range(2, last + 1):
+                    await self._checkpoint(storage, number)
+                    await self._discard(storage, number - 1)
+
+            breaches: list[AssertionError] = []
+            async with asyncio.TaskGroup() as group:
+                replacing = group.create_task(replace())
+                while not replacing.done() and not breaches:
+                    try:
+                        await self._read_beside(storage)
+                    except AssertionError as breach:
+                        breaches.append(breach)  # raised below, since a group would wrap it
+            if breaches:
+                raise breaches[0]
+            await self._expect(storage, last, _numbered(last), "after reads beside a writer")
+
+    async def _read_beside(self, storage: CheckpointStorage) -> None:
+        before = await self._kept(storage)
+        try:
+            restored = await in_time(storage.latest(), self._patience, f"{self.name}: latest()")
+        except RestoreError as exc:
+            if await self._kept(storage) == before:
+                raise self._broken(f"latest() raises {described(exc)}") from exc
+            return  # its files were removed; the caller asks again
+        if restored is None:
+            raise self._broken("latest() is None while a further checkpoint is written")
+        state = {_STEP: _numbered(restored.manifest.id)}
+        self._same(restored.states, state, "the states read beside a writer are")
 
     async def _writing_at_once(self) -> None:
         """Concurrent writes of parts are independent."""

@@ -31,7 +31,13 @@ from aflow.web.messages import (
     error_response,
     json_response,
 )
-from aflow.web.state_view import listed, state_view
+from aflow.web.state_view import (
+    KEY_ARGUMENTS,
+    LIST_ARGUMENTS,
+    listed,
+    state_list,
+    state_view,
+)
 from aflow.web.static_files import static_response
 
 Handler: TypeAlias = Callable[[WebRequest], Awaitable[WebResponse | WebStream]]
@@ -50,6 +56,7 @@ _ROUTES: Final = (
     "GET /api/jobs/{job}",
     "GET /api/jobs/{job}/checkpoints",
     "GET /api/jobs/{job}/events",
+    "GET /api/jobs/{job}/state/{step}",
     "GET /api/jobs/{job}/state/{step}/{key}",
     "POST /api/jobs/{job}/savepoints",
     "POST /api/jobs/{job}/stop",
@@ -121,6 +128,8 @@ class WebApi:
                 return "GET", partial(self._checkpoints, job)
             case ["api", "jobs", job, "events"]:
                 return "GET", partial(self._events, job)
+            case ["api", "jobs", job, "state", step]:
+                return "GET", partial(self._states, job, step)
             case ["api", "jobs", job, "state", step, key]:
                 return "GET", partial(self._state, job, step, key)
             case ["api", "jobs", job, "savepoints"]:
@@ -178,9 +187,14 @@ class WebApi:
         return WebStream(200, CONTENT_TYPE, self._streams.open(job.name))
 
     async def _state(self, name: str, step: str, key: str, request: WebRequest) -> WebResponse:
-        job = self._readable(name, request, "name", "type")
-        arguments = request.arguments("name", "type")
+        job = self._readable(name, request, *KEY_ARGUMENTS)
+        arguments = request.arguments(*KEY_ARGUMENTS)
         return json_response(200, await state_view(job, step, key, arguments))
+
+    async def _states(self, name: str, step: str, request: WebRequest) -> WebResponse:
+        job = self._readable(name, request, *LIST_ARGUMENTS)
+        arguments = request.arguments(*LIST_ARGUMENTS)
+        return json_response(200, await state_list(job, step, arguments))
 
     async def _savepoint(self, name: str, request: WebRequest) -> WebResponse:
         job = self._writable(name, request)

@@ -1,19 +1,43 @@
-"""The state of one key, addressed by a path and a query."""
+"""The state of one key, addressed by a path and a query, and the listing of keys in pages."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Hashable
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Callable, Generator, Hashable
+from contextlib import contextmanager
 from typing import Any, Final, cast
 
+import msgspec
 import orjson
 
-from aflow.errors import FlowDefinitionError, JobStopped, shown
+from aflow.errors import (
+    CheckpointError,
+    FlowDefinitionError,
+    JobStopped,
+    OperatorError,
+    RestoreError,
+    shown,
+)
 from aflow.model.keys import UnsupportedKey, encode_key
+from aflow.model.time import to_datetime
+from aflow.model.windows import GLOBAL_WINDOW, Windowed
+from aflow.operators.joins.buffered_records import BufferedRecords, TimedRecord
 from aflow.runtime.job import Job
+from aflow.runtime.state_access import WrongKey
+from aflow.runtime.state_query import AsOf, StateReader
+from aflow.state.readable_state import FIRST, KeyCursor
 from aflow.web.messages import WebError, encoded
 
 _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,4000}")
+
+#: Keys of a page, if the request does not say it, and at most.
+_LIMIT: Final = 100
+_MOST: Final = 1000
+
+#: Parameters of a request for one key, and of one for a list.
+KEY_ARGUMENTS: Final = ("name", "type", "as_of")
+LIST_ARGUMENTS: Final = (*KEY_ARGUMENTS, "prefix", "limit", "after")
 
 
 async def state_view(job: Job, step: str, key: str, arguments: dict[str, str]) -> dict[str, Any]:
@@ -21,32 +45,123 @@ async def state_view(job: Job, step: str, key: str, arguments: dict[str, str]) -
 
     A value without a JSON form is described by ``text``. Raises ``WebError``.
     """
+    name, as_of = arguments.get("name"), _as_of(job, arguments)
+    parsed = parsed_key(key, arguments.get("type", "str"))
+    with _refusals(job):
+        entry = await _reader(job, step, name).entry(parsed, as_of=as_of)
+    if not entry.exists:
+        raise WebError(
+            404,
+            "unknown_key",
+            f"step {step!r} has no state of key {shown(parsed)}; the path without a key lists keys, and a key that is "
+            f"no string needs ?type=int or ?type=json",
+        )
+    head = {"job": job.name, "step": step, "name": name}
+    return {**head, **_checkpoint(entry.checkpoint), "key": parsed, **_value(entry.value)}
+
+
+async def state_list(job: Job, step: str, arguments: dict[str, str]) -> dict[str, Any]:
+    """Return a page of keys with their values; ``after`` of ``arguments`` is ``next`` of the preceding page.
+
+    Raises ``WebError``.
+    """
+    name, as_of = arguments.get("name"), _as_of(job, arguments)
+    prefix, limit, after = _prefix(arguments), _limit(arguments), _after(arguments)
+    with _refusals(job):
+        page = await _reader(job, step, name).page(
+            prefix=prefix, limit=limit, after=after, as_of=as_of
+        )
+    return {
+        "job": job.name,
+        "step": step,
+        "name": name,
+        **_checkpoint(page.checkpoint),
+        "items": [{**_key(key), **_value(value)} for key, value in page.items],
+        "next": _cursor(page.items[-1][0]) if page.more else None,
+    }
+
+
+def _reader(job: Job, step: str, name: str | None) -> StateReader:
     steps = [node.name for task in job.setup.plan.tasks for node in task.nodes]
     if step not in steps:
         raise WebError(
             404, "unknown_step", f"job {job.name!r} has no step {step!r}; it has {listed(steps)}"
         )
-    name = arguments.get("name")
-    parsed = parsed_key(key, arguments.get("type", "str"))
+    return job.state(step, name)
+
+
+@contextmanager
+def _refusals(job: Job) -> Generator[None]:
+    """Raise ``WebError`` for what reads of state raise."""
     try:
-        value = await job.state(step, name).get(parsed)
+        yield
+    except WrongKey as exc:
+        raise WebError(400, "invalid_key", str(exc)) from exc
     except FlowDefinitionError as exc:
         raise WebError(404, "unknown_state", str(exc)) from exc
     except JobStopped as exc:
         raise not_running(job, str(exc)) from exc
-    if value is None:
+    except CheckpointError as exc:
+        raise WebError(404, "no_checkpoint", str(exc)) from exc
+    except RestoreError as exc:
+        raise WebError(503, "checkpoint_unreadable", str(exc)) from exc
+    except OperatorError as exc:
+        raise WebError(409, "unreadable_value", str(exc)) from exc
+
+
+# ----------------------------------------------------------------------------------------- arguments
+
+
+def _as_of(job: Job, arguments: dict[str, str]) -> AsOf:
+    as_of = arguments.get("as_of", "live")
+    if as_of not in ("live", "checkpoint"):
+        raise WebError(400, "invalid_query", f"as_of={as_of!r} is neither live nor checkpoint")
+    if as_of == "live":
+        return "live"
+    if job.setup.recovery.checkpointing is None:
+        raise WebError(409, "no_checkpointing", f"job {job.name!r} takes no checkpoints")
+    return "checkpoint"
+
+
+def _limit(arguments: dict[str, str]) -> int:
+    text = arguments.get("limit", str(_LIMIT))
+    if not _WHOLE.fullmatch(text) or len(text) > 9 or not 1 <= int(text) <= _MOST:
         raise WebError(
-            404,
-            "unknown_key",
-            f"step {step!r} has no state of key {shown(parsed)}; keys cannot be listed, and a key that is no string "
-            f"needs ?type=int or ?type=json",
+            400, "invalid_query", f"limit={text!r} is no whole number from 1 to {_MOST:,}"
         )
-    found = {"job": job.name, "step": step, "name": name, "key": parsed}
+    return int(text)
+
+
+def _prefix(arguments: dict[str, str]) -> str | tuple[Hashable, ...] | None:
+    text, kind = arguments.get("prefix"), arguments.get("type", "str")
+    if text is None:
+        return None
+    prefix = parsed_key(text, kind)
+    if not isinstance(prefix, str | tuple):
+        raise WebError(
+            400,
+            "invalid_query",
+            f"prefix={text!r} of type {kind} is neither text nor a JSON array, with which keys can begin",
+        )
+    return cast("str | tuple[Hashable, ...]", prefix)
+
+
+def _cursor(key: Hashable) -> str:
+    return urlsafe_b64encode(msgspec.msgpack.encode(KeyCursor.of(key))).decode()
+
+
+def _after(arguments: dict[str, str]) -> Hashable:
+    text = arguments.get("after")
+    if text is None:
+        return FIRST
     try:
-        encoded(value)
-    except TypeError:
-        return {**found, "value": None, "text": shown(value)}
-    return {**found, "value": value}
+        return msgspec.msgpack.decode(urlsafe_b64decode(text), type=KeyCursor)
+    except (ValueError, msgspec.MsgspecError) as exc:
+        raise WebError(
+            400,
+            "invalid_query",
+            f"after={shown(text)} is not what 'next' of a page was; omit it for the first page",
+        ) from exc
 
 
 def parsed_key(text: str, kind: str) -> Hashable:
@@ -89,6 +204,68 @@ _PARSERS: Final[dict[str, Callable[[str], Hashable]]] = {
     "int": _int_key,
     "json": _json_key,
 }
+
+
+# -------------------------------------------------------------------------------------------- values
+
+
+def _checkpoint(number: int | None) -> dict[str, Any]:
+    return {} if number is None else {"checkpoint": number}
+
+
+def _key(key: Hashable) -> dict[str, Any]:
+    try:
+        encoded(key)
+    except TypeError:
+        return {"key": shown(key)}
+    return {"key": key}
+
+
+def _value(value: object) -> dict[str, Any]:
+    """Return the fields of a value: ``text`` describes one without a JSON form."""
+    form = _form(value)
+    try:
+        encoded(form)
+    except TypeError:
+        return {"value": None, "text": shown(value)}
+    return {"value": form}
+
+
+def _form(value: object) -> object:
+    """Return windows and buffered records with their times as text; other values as they are."""
+    match value:
+        case Windowed():
+            return _window(cast("Windowed[Hashable, object]", value))
+        case TimedRecord(timestamp, record):
+            return {"timestamp": _moment(timestamp), "record": record}
+        case BufferedRecords(left, right):
+            return {"left": list(map(_form, left)), "right": list(map(_form, right))}
+        case list():
+            items = cast("list[object]", value)
+            special = bool(items) and isinstance(items[0], Windowed | TimedRecord)
+            return list(map(_form, items)) if special else items
+        case _:
+            return value
+
+
+def _window(one: Windowed[Hashable, object]) -> dict[str, Any]:
+    """Return a window; one that never ends has neither start nor end."""
+    window = one.window
+    ends = window != GLOBAL_WINDOW
+    return {
+        "start": _moment(window.start) if ends else None,
+        "end": _moment(window.end) if ends else None,
+        "firings": one.firing,
+        **_value(one.value),
+    }
+
+
+def _moment(timestamp: int) -> str:
+    """Return a timestamp (epoch ms) as ISO 8601 in UTC; as a number if no calendar has it."""
+    try:
+        return to_datetime(timestamp).isoformat(timespec="milliseconds").replace("+00:00", "Z")
+    except (ValueError, OverflowError):
+        return str(timestamp)
 
 
 def listed(names: Any) -> str:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import timedelta
@@ -14,6 +14,8 @@ import pytest
 
 from aflow.checkpoints import DirectoryStorage, FileRef, Link, Manifest, Restored
 from aflow.errors import CheckpointError
+from aflow.model.key_groups import KeyGroupRange
+from aflow.state.snapshot import OperatorSnapshot
 from aflow.testing import check_storage
 from aflow.testing.virtual_time import virtual_time
 
@@ -46,6 +48,34 @@ class Stateless(DirectoryStorage):
     async def latest(self) -> Restored | None:
         restored = await super().latest()
         return None if restored is None else replace(restored, states={})
+
+
+class Forgetful(DirectoryStorage):
+    """Reads no state of single steps back."""
+
+    async def latest_of(self, step: str, groups: KeyGroupRange) -> Restored | None:
+        restored = await super().latest_of(step, groups)
+        return None if restored is None else replace(restored, states={})
+
+
+class Exclusive(DirectoryStorage):
+    """Cannot read while a part is written."""
+
+    writing = False
+
+    async def write_part(
+        self, checkpoint: int, task: str, subtask: int, steps: Mapping[str, OperatorSnapshot]
+    ) -> FileRef:
+        self.writing = True
+        try:
+            for _ in range(2000):  # long enough for a read to begin
+                await asyncio.sleep(0)
+            return await super().write_part(checkpoint, task, subtask, steps)
+        finally:
+            self.writing = False
+
+    async def latest(self) -> Restored | None:
+        return None if self.writing else await super().latest()
 
 
 class Keepsake(DirectoryStorage):
@@ -119,6 +149,10 @@ class Littering(DirectoryStorage):
         ),
         pytest.param(Numberless, "next_id() is 1, though a part of checkpoint 9", id="numberless"),
         pytest.param(Stateless, "the states of two subtasks are {} instead of", id="stateless"),
+        pytest.param(Forgetful, "the state that latest_of() gives is None", id="forgetful"),
+        pytest.param(
+            Exclusive, "latest() is None while a further checkpoint is written", id="exclusive"
+        ),
         pytest.param(Keepsake, "kept() after discard(2) is [1, 2]", id="keepsake"),
         pytest.param(Hasty, "beside writers/parts", id="hasty"),
         pytest.param(Impatient, "latest() raises RestoreError", id="impatient"),

@@ -37,3 +37,13 @@ def _fallback(function: Callable[..., Any], call: Call, error: BaseException) ->
 
 def _fallback_many(function: Callable[..., Any], call: Call, error: BaseException) -> list[Any]:
     return _listed(_fallback(function, call, error))
+
+
+def with_resource(call: Callable[..., Any], resource: object, value: Any) -> Any:
+    """Call a function of the user with a resource."""
+    return call(value, resource)
+
+
+def no_time() -> float:
+    """Return 0: the clock of a step that measures nothing."""
+    return 0.0

@@ -30,7 +30,7 @@ from aflow.model.time import MIN_TIMESTAMP, Timestamp
 from aflow.operators.base import RAISED, Operator, OperatorContext, StateSize
 from aflow.operators.calls.emit import send_results, send_with_failures
 from aflow.operators.calls.followed_calls import FollowedCalls
-from aflow.operators.calls.functions import step_functions
+from aflow.operators.calls.functions import no_time, step_functions, with_resource
 from aflow.operators.calls.handlers.keyed_handlers import KeyedHandlers
 from aflow.operators.calls.markers import WaitingMarkers
 from aflow.operators.calls.stored import StoredCalls
@@ -38,15 +38,12 @@ from aflow.operators.calls.stored_fences import CapturedCalls, StoredFences, res
 from aflow.operators.calls.stored_results import ResultStore
 from aflow.operators.calls.valid_keys import ValidKeys
 from aflow.operators.first_call import FirstCall
+from aflow.state.readable_state import ReadableState
 from aflow.state.snapshot import Captured, OperatorSnapshot
 
 
 def _noop(*_: object) -> None:
     """Do nothing: the callback that the runtime replaces."""
-
-
-def _zero() -> float:
-    return 0.0
 
 
 class AsyncOperator(Operator):
@@ -109,7 +106,7 @@ class AsyncOperator(Operator):
         self._is_timed = self.scheduler.is_timed
         #: True if slots may use ``scheduler.plain_parts`` in place of ``take`` and ``returned``.
         self.is_plain = self.scheduler.is_plain
-        self._steady = context.steady if limited else _zero
+        self._steady = context.steady if limited else no_time
 
     def close(self) -> None:
         """Raises ``OperatorError`` if ``close`` of the function with handlers fails."""
@@ -172,6 +169,14 @@ class AsyncOperator(Operator):
 
     def declares(self) -> Mapping[str, bytes] | None:
         return None if self._handlers is None else self._handlers.declares()
+
+    def readable_state(self) -> ReadableState | None:
+        return None if self._handlers is None else self._handlers.readable_state()
+
+    def stored_state(
+        self, snapshot: OperatorSnapshot, context: OperatorContext
+    ) -> ReadableState | None:
+        return None if self._handlers is None else self._handlers.stored_state(snapshot, context)
 
     # ----------------------------------------------------------------------------- called by the task
 
@@ -327,7 +332,7 @@ class AsyncOperator(Operator):
         """The function of a record's value that a slot awaits in a plain step."""
         settings = self.settings
         if settings.uses_resource:
-            return partial(_with_resource, settings.call, self.context.resource)
+            return partial(with_resource, settings.call, self.context.resource)
         return settings.call
 
     def returned(self, call: Call, result: Any) -> None:
@@ -481,7 +486,3 @@ class AsyncOperator(Operator):
                 self.scheduler.restore(one)
             yield
         self._act()
-
-
-def _with_resource(call: Callable[..., Any], resource: object, value: Any) -> Any:
-    return call(value, resource)

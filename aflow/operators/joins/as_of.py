@@ -13,7 +13,7 @@ output. Results that were emitted before a late version are not corrected.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Final
 
@@ -36,6 +36,7 @@ from aflow.state.keyed_entries import (
     RowColumns,
     merge_rows,
 )
+from aflow.state.readable_state import ABSENT, scanned
 from aflow.state.stored_entries import batched
 
 #: Keyed state: the buffered left records, and the versions that matter.
@@ -51,6 +52,8 @@ class AsOfJoinOperator(JoinOperator):
 
     Raises ``FlowDefinitionError`` for another kind, and for a negative tolerance.
     """
+
+    state_name = "versions"
 
     def __init__(
         self,
@@ -104,6 +107,18 @@ class AsOfJoinOperator(JoinOperator):
         finally:
             if self._scratch is not None:
                 self._scratch.clear()
+
+    def peek(self, key: Hashable) -> object:
+        """Return the versions of ``key`` that matter. Left records wait by time, so those of a key are not known."""
+        versions: Versions | DiskVersions = self._versions
+        if self._on_disk is not None:
+            versions = self._on_disk[1]
+        return versions.peek(key, self._watermark_of(key)) or ABSENT
+
+    def record_keys(self) -> Iterator[Sequence[Hashable]]:
+        if self._on_disk is not None:
+            return self._on_disk[1].scan()
+        return scanned(self._versions.keys())
 
     def process_left(self, batch: Batch[Any]) -> None:
         keys, times = self._columns(batch, "left")

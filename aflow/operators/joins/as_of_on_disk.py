@@ -17,7 +17,9 @@ import msgspec
 from aflow.model.codecs import PLAIN, Codec, CodecError
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Timestamp
 from aflow.operators.changed_keys import ChangedKeys
+from aflow.operators.joins.buffered_records import TimedRecord, TimedRecords
 from aflow.operators.joins.interval_on_disk import CapturedSide, inserted, unstorable
+from aflow.operators.joins.versions import outdated_count
 from aflow.state.disk.record_queue import Queued, RecordQueue
 from aflow.state.disk.scratch import Scratch
 from aflow.state.disk.sliced_records import Part, Row, SlicedRecords, Touched
@@ -148,6 +150,17 @@ class DiskVersions:
             else:
                 found.append((True, self._codec.decode(data)))
         return found
+
+    def peek(self, key: Hashable, watermark: Timestamp) -> TimedRecords:
+        """Return the versions of ``key`` that matter for times after ``watermark``, without moving any row."""
+        parts = [part for part, _ in self._records.peek(key) if part is not None]
+        found = [one for part in parts for one in zip(part.times, part.values, strict=True)]
+        count = outdated_count([at for at, _ in found], watermark, self._tolerance)
+        return [TimedRecord(at, self._codec.decode(data)) for at, data in found[count:]]
+
+    def scan(self) -> Iterator[Sequence[Hashable]]:
+        """Yield the keys with versions, as ``ReadableState.scan`` does."""
+        return self._records.scan()
 
     def drop(self, watermark: Timestamp) -> Iterator[None]:
         """Drop versions that do not matter for times after ``watermark``, in pieces."""

@@ -41,6 +41,7 @@ from aflow.operators.windows.window_contents import (
     WindowElement,
 )
 from aflow.operators.windows.window_operator import WindowOperator
+from aflow.state.defensive_copies import reader_copy
 from aflow.state.layouts import Many, state_codec
 
 RecordLists = tuple[list[Any], list[Any]]
@@ -72,6 +73,10 @@ class TwoListContents(WindowContents):
     ) -> None:
         lefts, rights = one.held
         on_contents((lefts.records.copy(), rights.records.copy()))
+
+    def seen(self, held: Any) -> RecordLists:
+        lefts, rights = held
+        return reader_copy(lefts.records), reader_copy(rights.records)
 
     def encode(self, held: Any) -> bytes:
         parts = zip(self._codecs, held, strict=True)

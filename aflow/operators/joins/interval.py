@@ -34,15 +34,16 @@ from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, S
 from itertools import islice, repeat
 from typing import Any, Final
 
-from aflow.errors import FlowDefinitionError, OperatorError, RestoreError
+from aflow.errors import OperatorError, RestoreError
 from aflow.model.batch import Batch
 from aflow.model.codecs import Codec
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Timestamp
 from aflow.operators.base import RAISED, OperatorContext, StateSize
 from aflow.operators.changed_keys import too_many
+from aflow.operators.joins.buffered_records import BufferedRecords
 from aflow.operators.joins.columns import insert
 from aflow.operators.joins.interval_on_disk import DiskRecords, DiskSide
-from aflow.operators.joins.interval_side import IntervalSide, Unpaired
+from aflow.operators.joins.interval_side import IntervalSide, Unpaired, closed
 from aflow.operators.joins.join import (
     LATE_LEFT,
     LATE_RIGHT,
@@ -56,30 +57,12 @@ from aflow.state.backend_choice import OnDisk, make_scratch
 from aflow.state.disk.sliced_records import Touched
 from aflow.state.gradual_capture import WaitingRows, are_many
 from aflow.state.keyed_entries import Keyed, KeyedRows, RowColumns
+from aflow.state.readable_state import ABSENT, scanned
 from aflow.state.stored_entries import batched
 
 #: Keyed state: the columns of each input, and with an outer join the records that have had a partner.
 _LEFT: Final = "@left"
 _RIGHT: Final = "@right"
-
-
-def closed(lower: int, upper: int, *, inclusive: tuple[bool, bool]) -> tuple[int, int]:
-    """Return the bounds (ms) of the same interval, both inclusive.
-
-    Raises ``FlowDefinitionError`` for an empty interval.
-    """
-    low = lower if inclusive[0] else lower + 1
-    high = upper if inclusive[1] else upper - 1
-    if low > high:
-        first, last = (
-            f"{bound} ms ({'inclusive' if within else 'exclusive'})"
-            for bound, within in zip((lower, upper), inclusive, strict=True)
-        )
-        raise FlowDefinitionError(
-            f"no timestamp lies between {first} and {last}, so the join would emit no pair; "
-            f"give the lower bound first, and note that an exclusive bound excludes its own millisecond"
-        )
-    return low, high
 
 
 class IntervalJoinOperator(JoinOperator):
@@ -206,6 +189,19 @@ class IntervalJoinOperator(JoinOperator):
             entries=self._left.size() + self._right.size(),
             event_timers=len(self._left.expiry) + len(self._right.expiry),
         )
+
+    def peek(self, key: Hashable) -> object:
+        on_disk, watermark = self._on_disk, self.watermark
+        left, right = (self._left, self._right) if on_disk is None else on_disk.sides("left")
+        found = BufferedRecords(left.peek(key, watermark), right.peek(key, watermark))
+        return found if any(found) else ABSENT
+
+    def record_keys(self) -> Iterator[Sequence[Hashable]]:
+        if self._on_disk is not None:
+            yield from self._on_disk.scan()
+            return
+        for side in (self._left, self._right):
+            yield from scanned(list(side.held))
 
     def _pair(
         self,

@@ -24,6 +24,7 @@ from aflow.errors import OperatorError, shown
 from aflow.model.codecs import PLAIN, Codec, CodecError
 from aflow.model.time import MAX_TIMESTAMP, Timestamp
 from aflow.operators.changed_keys import ChangedKeys
+from aflow.operators.joins.buffered_records import TimedRecord, TimedRecords
 from aflow.operators.joins.interval_side import Unpaired
 from aflow.state.disk.record_queue import Queued, RecordQueue
 from aflow.state.disk.scratch import Scratch
@@ -150,6 +151,17 @@ class DiskSide:
         stored, value = _decode(data)
         return Unpaired(at, self._key_codec.key(stored), self._codec.decode(value))
 
+    def peek(self, key: Hashable, watermark: Timestamp) -> TimedRecords:
+        """Return the records of ``key`` that have not expired at ``watermark``, without moving any row."""
+        expired = self.expired_until(watermark)
+        return [
+            TimedRecord(at, self._codec.decode(data))
+            for parts in self._records.peek(key)
+            if (part := parts[self.number]) is not None
+            for at, data in zip(part.times, part.values, strict=True)
+            if at > expired
+        ]
+
     def is_due(self, watermark: Timestamp) -> bool:
         """Return True if ``unpaired`` yields records."""
         earliest = None if self.queue is None else self.queue.earliest
@@ -242,6 +254,10 @@ class DiskRecords:
     def on_restored(self) -> None:
         """Record that all records are restored."""
         self._records.on_restored()
+
+    def scan(self) -> Iterator[Sequence[Hashable]]:
+        """Yield the keys with records, as ``ReadableState.scan`` does."""
+        return self._records.scan()
 
     def size(self) -> int:
         """Count the records, with expired ones that have not been removed. Reads all of them."""

@@ -6,10 +6,13 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Generator, Hashable
 from typing import Any, Final, NamedTuple
 
+from aflow.errors import FlowDefinitionError
 from aflow.machines.expiry import Expiry
 from aflow.model.time import MAX_TIMESTAMP, Timestamp
+from aflow.operators.joins.buffered_records import TimedRecord, TimedRecords
 from aflow.operators.joins.columns import Columns, cut, insert
 from aflow.operators.pieces import drained_slices, slices
+from aflow.state.defensive_copies import defensive_copy
 
 #: Checks for expired keys per length of the interval: an expired key is dropped at most an eighth too late.
 _CHECKS_PER_INTERVAL: Final = 8
@@ -17,6 +20,25 @@ _CHECKS_PER_INTERVAL: Final = 8
 #: Lengths of the interval until the next check of a key that still had records at a check. Its expired records are
 #: dropped then, or when it is accessed. A smaller number would check a key for every few records.
 _RECHECK_AFTER: Final = 4
+
+
+def closed(lower: int, upper: int, *, inclusive: tuple[bool, bool]) -> tuple[int, int]:
+    """Return the bounds (ms) of the same interval, both inclusive.
+
+    Raises ``FlowDefinitionError`` for an empty interval.
+    """
+    low = lower if inclusive[0] else lower + 1
+    high = upper if inclusive[1] else upper - 1
+    if low > high:
+        first, last = (
+            f"{bound} ms ({'inclusive' if within else 'exclusive'})"
+            for bound, within in zip((lower, upper), inclusive, strict=True)
+        )
+        raise FlowDefinitionError(
+            f"no timestamp lies between {first} and {last}, so the join would emit no pair; "
+            f"give the lower bound first, and note that an exclusive bound excludes its own millisecond"
+        )
+    return low, high
 
 
 class Unpaired(NamedTuple):
@@ -134,6 +156,14 @@ class IntervalSide:
     def matched(self, key: Hashable) -> list[bool]:
         """Return for each record of ``key`` True if it has had a partner; only with ``outer``."""
         return self._matched[key]
+
+    def peek(self, key: Hashable, watermark: Timestamp) -> TimedRecords:
+        """Return copies of the records of ``key`` that have not expired at ``watermark``."""
+        if key not in self.held:
+            return []
+        times, values = self.held[key]
+        start = bisect_right(times, self.expired_until(watermark))
+        return list(map(TimedRecord, times[start:], map(defensive_copy, values[start:])))
 
     def size(self) -> int:
         """Count the records."""

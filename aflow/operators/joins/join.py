@@ -30,11 +30,13 @@ from aflow.operators.base import (
 from aflow.operators.changed_keys import ChangedKeys, save_keys
 from aflow.operators.first_call import FirstCall
 from aflow.operators.group_watermarks import no_group_ahead, restored_watermarks
+from aflow.operators.joins.buffered_records import BufferingStep, JoinState
 from aflow.operators.joins.columns import decoded, encoded
 from aflow.operators.keyed_state import key_group_codec
 from aflow.state.gradual_capture import GradualCaptures
 from aflow.state.keyed_entries import CapturedRows, Keyed, KeyedRows, RowColumns
 from aflow.state.layouts import state_codec
+from aflow.state.readable_state import ReadableState
 from aflow.state.snapshot import OperatorSnapshot
 
 #: Side output of late records of the left input.
@@ -83,7 +85,7 @@ KeyRecords: TypeAlias = tuple[Any, ...]
 """A key, timestamps and values of its records, and plain values to store with them."""
 
 
-class JoinOperator(TwoInputOperator):
+class JoinOperator(TwoInputOperator, BufferingStep):
     """Base of operators that join two keyed inputs. ``left_type`` and ``right_type`` are the types of their records.
 
     Snapshots need them, and ``key_type``, unless records and keys are plain Python values.
@@ -102,6 +104,17 @@ class JoinOperator(TwoInputOperator):
         self._right_codec = state_codec(right_type)
         self._key_type = key_type
         self._gradual: Final = GradualCaptures()
+
+    #: The name of the buffered records for readers of the state.
+    state_name = "records"
+
+    def readable_state(self) -> ReadableState:
+        return JoinState(self, self._key_codec, self.state_name)
+
+    def stored_state(self, snapshot: OperatorSnapshot, context: OperatorContext) -> ReadableState:
+        self.open(context)
+        self.restore(snapshot)
+        return self.readable_state()
 
     def open(self, context: OperatorContext) -> None:
         super().open(context)

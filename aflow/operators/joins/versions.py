@@ -14,13 +14,15 @@ Versions that do not matter are dropped when their key gets a new one, and for k
 from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Collection, Hashable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from typing import Any, Final
 
 from aflow.machines.expiry import Expiry
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Timestamp
+from aflow.operators.joins.buffered_records import TimedRecord, TimedRecords
 from aflow.operators.joins.columns import Columns
 from aflow.operators.pieces import CHUNK, slices
+from aflow.state.defensive_copies import defensive_copy
 
 #: Time (ms) between two checks for versions that do not matter, without a tolerance.
 _CHECK_EVERY: Final = 1000
@@ -123,13 +125,15 @@ class Versions:
         del times[:count], values[:count]
 
     def _outdated_count(self, times: list[Timestamp], watermark: Timestamp) -> int:
-        """Return the number of versions that do not matter for times after ``watermark``."""
-        newest = bisect_right(times, watermark) - 1
-        if newest < 0:
-            return 0
-        if self.tolerance is not None and times[newest] + self.tolerance <= watermark:
-            return newest + 1
-        return newest
+        return outdated_count(times, watermark, self.tolerance)
+
+    def peek(self, key: Hashable, watermark: Timestamp) -> TimedRecords:
+        """Return copies of the versions of ``key`` that matter for times after ``watermark``."""
+        if key not in self._held:
+            return []
+        times, values = self._held[key]
+        count = self._outdated_count(times, watermark)
+        return list(map(TimedRecord, times[count:], map(defensive_copy, values[count:])))
 
     def keys(self) -> list[Hashable]:
         """Return the keys with versions."""
@@ -153,3 +157,13 @@ class Versions:
     def size(self) -> int:
         """Count the versions."""
         return sum(len(times) for times, _ in self._held.values())
+
+
+def outdated_count(times: Sequence[Timestamp], watermark: Timestamp, tolerance: int | None) -> int:
+    """Return the number of versions that do not matter for times after ``watermark``."""
+    newest = bisect_right(times, watermark) - 1
+    if newest < 0:
+        return 0
+    if tolerance is not None and times[newest] + tolerance <= watermark:
+        return newest + 1
+    return newest

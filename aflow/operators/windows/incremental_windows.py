@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from itertools import chain, islice
 from typing import Any, Final, TypeAlias, cast
 
-from aflow.errors import CheckpointError, OperatorError, RestoreError, described, shown
+from aflow.errors import CheckpointError, OperatorError, RestoreError, shown
 from aflow.model.batch import Batch
 from aflow.model.codecs import PLAIN, CodecError, decode_all
 from aflow.model.keys import check_key
@@ -23,7 +23,8 @@ from aflow.operators.base import RAISED, Operator, OperatorContext
 from aflow.operators.changed_keys import ChangedKeys, save_keys, too_many
 from aflow.operators.group_watermarks import no_group_ahead, restored_watermarks
 from aflow.operators.keyed_state import key_group_codec
-from aflow.operators.windows.contexts import window_text
+from aflow.operators.windows.failures import contents_failure
+from aflow.operators.windows.open_windows import OpenContents, OpenWindows
 from aflow.state.aggregates.exact import plus
 from aflow.state.backend_choice import OnDisk, make_scratch
 from aflow.state.disk.ranged_rows import Numbered, RangedRows, RowCodec
@@ -38,6 +39,7 @@ from aflow.state.keyed_entries import (
     RowColumns,
     are_immutable,
 )
+from aflow.state.readable_state import ReadableState
 from aflow.state.snapshot import OperatorSnapshot
 
 #: Lookups of a gradual capture in one piece: less than a millisecond.
@@ -163,12 +165,7 @@ class IncrementalWindows(Operator):
 
     def _failed(self, cause: BaseException, key: Hashable, window: TimeWindow) -> OperatorError:
         """Describe ``cause``, raised by a user function for the accumulator of ``key`` in ``window``."""
-        return OperatorError(
-            f"step {self.name!r} failed on the contents of key {shown(key)} in the {window_text(window)}: "
-            f"{described(cause)}",
-            operator=self.name,
-            key=key,
-        )
+        return contents_failure(self.name, cause, key, window)
 
     # ------------------------------------------------------------------------------------- snapshots
 
@@ -268,6 +265,22 @@ class IncrementalWindows(Operator):
         self.watermark, self._ahead = restored
         yield from self._restore_rows(snapshot.keyed)
         self._changed.begin()
+
+    def readable_state(self) -> ReadableState:
+        return OpenWindows(self, self._key_codec, self._accumulation.seen)
+
+    def stored_state(self, snapshot: OperatorSnapshot, context: OperatorContext) -> ReadableState:
+        self.open(context)
+        self.restore(snapshot)
+        return self.readable_state()
+
+    @abstractmethod
+    def open_windows(self, key: Hashable) -> Iterable[OpenContents]:
+        """As ``WindowStep.open_windows``."""
+
+    @abstractmethod
+    def window_keys(self) -> Iterator[Sequence[Hashable]]:
+        """As ``WindowStep.window_keys``."""
 
     @abstractmethod
     def _restore_rows(self, keyed: Keyed) -> Iterator[None]:

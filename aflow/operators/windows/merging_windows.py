@@ -27,6 +27,7 @@ from aflow.operators.windows.key_window_set import KeyWindowSet
 from aflow.operators.windows.lateness import WindowLifetime
 from aflow.operators.windows.window_contents import EMPTY, KeyWindow
 from aflow.state.backend import WindowTimerQueue
+from aflow.state.readable_state import ABSENT, scanned
 
 #: The number of all rows with ``OnDisk``.
 _ROWS: Final = 0
@@ -155,6 +156,17 @@ class MergingWindows:
             return
         for key in self._keys if keys is None else keys & self._keys.keys():
             yield from self._keys[key].states.values()
+
+    def peek(self, key: Hashable) -> Iterable[KeyWindow]:
+        """Return the entries of ``key`` for a reader, who does not change them."""
+        if self._disk is None:
+            return self._keys[key].states.values() if key in self._keys else ()
+        found = self._disk.rows.peek(_ROWS, key)
+        return () if found is ABSENT else found.states.values()
+
+    def window_keys(self) -> Iterator[Sequence[Hashable]]:
+        """Yield the keys for ``ReadableState.scan``."""
+        return scanned(list(self._keys)) if self._disk is None else self._disk.rows.scan()
 
     def key_lists(
         self,

@@ -47,10 +47,12 @@ from aflow.operators.windows.incremental_windows import (
     fold_into_windows,
 )
 from aflow.operators.windows.lateness import LATE
+from aflow.operators.windows.open_windows import OpenContents, merged_panes
 from aflow.operators.windows.staggers import Staggers, staggers_of, stored_staggers
-from aflow.operators.windows.two_stacks import Panes, TwoStacks
+from aflow.operators.windows.two_stacks import Panes, TwoStacks, sums_around
 from aflow.state.gradual_capture import WaitingRows, waiting_rows
 from aflow.state.keyed_entries import Keyed, KeyRow
+from aflow.state.readable_state import ABSENT, scanned
 from aflow.state.snapshot import OperatorSnapshot
 
 Pairs: TypeAlias = Iterator[tuple[Hashable, Any]]
@@ -158,6 +160,35 @@ class PaneAggregateOperator(IncrementalWindows):
         """Count the accumulators of panes and the aggregates of ``TwoStacks`` as entries, and panes as timers."""
         merged = 0 if self._stacks is None else len(self._stacks)
         return StateSize(self._row_count() + merged, event_timers=len(self._panes))
+
+    def open_windows(self, key: Hashable) -> Iterator[OpenContents]:
+        parts = list(self._parts_of(key))
+        watermark = self._watermark_for(key)
+        kept, fired = self._last_cleaned_up(watermark) + 1, self._last_fired(watermark)
+        if self._stacks is not None:
+            starts = {start for at, _ in parts for start in self._windows_of(at)}
+            parts = list(merged_panes(parts, sorted(starts), self._size, self._accumulation))
+        for start, held in parts:
+            if start >= kept:
+                firings = self._firings.get(start, key) if start <= fired else 0
+                yield OpenContents(TimeWindow(start, start + self._size), held, firings)
+
+    def _parts_of(self, key: Hashable) -> Iterator[tuple[Timestamp, Any]]:
+        """Yield start and accumulator of the panes of ``key``, in time order."""
+        for start in self._panes.order:
+            if key in (contents := self._panes[start]):
+                yield start, contents[key]
+            elif self._on_disk is not None:
+                held = self._on_disk.peek(start, key)
+                if held is not ABSENT:
+                    yield start, held
+
+    def window_keys(self) -> Iterator[Sequence[Hashable]]:
+        if self._on_disk is not None:
+            yield from self._on_disk.scan()
+            return
+        for contents in list(self._panes.values()):
+            yield from scanned(list(contents))
 
     def _operator_state(self) -> Mapping[str, tuple[bytes, ...]]:
         return {**super()._operator_state(), **stored_staggers(self._staggers)}
@@ -372,7 +403,7 @@ class PaneAggregateOperator(IncrementalWindows):
         for window in self._windows_after(before):
             pairs = yield from self._contents(window)
             if ahead:
-                pairs = _behind(pairs, ahead, before, window.max_timestamp)
+                pairs = ahead.behind(pairs, before, window.max_timestamp)
             while results := self._emit_window(window, pairs):
                 yield results
         cleaned_up = self._last_cleaned_up(self.watermark)
@@ -430,8 +461,7 @@ class PaneAggregateOperator(IncrementalWindows):
     def _fire_again(self, key: Hashable, pane: Timestamp, fired: range, known: bool) -> None:
         """Fire kept windows again for a key with a new record in ``pane``, which all of them contain.
 
-        ``known`` is True if the pane had the key before. With the aggregates from each window's start to the pane, and
-        those from the pane on, this takes as many merges as there are panes.
+        ``known`` is True if the pane had the key before.
         """
         try:
             sums = self._sums_around(key, pane, fired, known)
@@ -449,30 +479,12 @@ class PaneAggregateOperator(IncrementalWindows):
     ) -> list[tuple[Timestamp, Any, bool]]:
         """Return start and accumulator of ``key`` for each of ``windows``, and True if it has several records."""
         panes, accumulation = self._panes, self._accumulation
-        merge, copy = accumulation.merge, accumulation.copy
-        if self._on_disk is not None and self._stacks is not None:
+        if self._stacks is None:
+            return [(pane, accumulation.copy(panes[pane][key]), known)]
+        if self._on_disk is not None:
             starts = panes.between(windows[0], windows[-1] + self._size)
             self._on_disk.load(dict.fromkeys(starts, (key,)))
-        if self._stacks is None or merge is None:
-            return [(pane, copy(panes[pane][key]), known)]
-        until_pane, has_others = panes[pane][key], known
-        older = [at for at in panes.between(windows[0], pane) if key in panes[at]]
-        heads: list[tuple[Timestamp, Any, bool]] = []
-        for start in reversed(windows):
-            while older and older[-1] >= start:
-                until_pane, has_others = merge(copy(panes[older.pop()][key]), until_pane), True
-            heads.append((start, until_pane, has_others))
-        newer = [at for at in panes.between(pane + 1, windows[-1] + self._size) if key in panes[at]]
-        newer.reverse()
-        sums: list[tuple[Timestamp, Any, bool]] = []
-        tail: list[Any] = []  # one aggregate, or none yet
-        for start, until_pane, has_others in reversed(heads):
-            while newer and newer[-1] < start + self._size:
-                held = panes[newer.pop()][key]
-                tail = [merge(tail[0], held) if tail else copy(held)]
-            whole = copy(until_pane)
-            sums.append((start, merge(whole, tail[0]) if tail else whole, has_others or bool(tail)))
-        return sums
+        return sums_around(panes, accumulation, (key, pane), windows, self._size, known=known)
 
     def _drop_panes(self, last: Timestamp) -> Iterator[int]:
         """Drop the panes whose windows all start at or before ``last``, in pieces."""
@@ -487,8 +499,3 @@ class PaneAggregateOperator(IncrementalWindows):
             yield from self._changed.discarded(contents)
             if self._on_disk is not None:
                 yield from self._dropped(start)
-
-
-def _behind(pairs: Pairs, ahead: GroupWatermarks, before: Timestamp, last: Timestamp) -> Pairs:
-    """Yield the pairs whose keys have not fired the window with the last timestamp ``last`` yet."""
-    return ((key, held) for key, held in pairs if ahead.of(key, before) < last)

@@ -20,6 +20,7 @@ from aflow.operators.windows.lateness import WindowLifetime
 from aflow.operators.windows.staggers import Staggers
 from aflow.operators.windows.window_contents import EMPTY, KeyWindow
 from aflow.state.backend import WindowTimerQueue
+from aflow.state.readable_state import ABSENT, scanned
 
 RecordWindows: TypeAlias = Callable[[Hashable, Any, Timestamp], Iterable[KeyWindow]]
 """Returns the ``KeyWindow`` of each window of a record that has not been cleaned up, created on demand."""
@@ -204,6 +205,24 @@ class SeparateWindows:
         for opened in self._windows.values():
             for key in opened.keys if keys is None else keys & opened.keys.keys():
                 yield opened.keys[key]
+
+    def peek(self, key: Hashable) -> Iterator[KeyWindow]:
+        """Yield the entries of ``key`` for a reader, who does not change them."""
+        for opened in self._windows.values():
+            if key in opened.keys:
+                yield opened.keys[key]
+            elif self._disk is not None:
+                found = self._disk.rows.peek(opened.number, key)
+                if found is not ABSENT:
+                    yield found
+
+    def window_keys(self) -> Iterator[Sequence[Hashable]]:
+        """Yield the keys, each once for each of its windows, for ``ReadableState.scan``."""
+        if self._disk is not None:
+            yield from self._disk.rows.scan()
+            return
+        for opened in list(self._windows.values()):
+            yield from scanned(list(opened.keys))
 
     def key_lists(
         self,

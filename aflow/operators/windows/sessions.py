@@ -40,9 +40,11 @@ from aflow.operators.windows.disk_sessions import (
 )
 from aflow.operators.windows.incremental_windows import IncrementalWindows, StoredRow
 from aflow.operators.windows.lateness import LATE
-from aflow.state.disk.ranged_rows import Numbered
+from aflow.operators.windows.open_windows import OpenContents
+from aflow.state.disk.ranged_rows import Numbered, RangedRows
 from aflow.state.gradual_capture import WaitingRows, waiting_rows
 from aflow.state.keyed_entries import Keyed, KeyRow
+from aflow.state.readable_state import ABSENT, scanned
 
 #: Keyed state: an accumulator with start and end of its session, its firings, and 1 if it has fired in its present
 #: form.
@@ -169,6 +171,25 @@ class SessionAggregateOperator(IncrementalWindows):
             return StateSize(entries, event_timers=entries)
         timers = sum(not session.retired for some in self._timers.values() for session in some)
         return StateSize(sum(1 for _ in self._all()), event_timers=timers)
+
+    def open_windows(self, key: Hashable) -> Iterator[OpenContents]:
+        for one in self._of((key,)) if self._on_disk is None else self._peek(self._on_disk, key):
+            yield OpenContents(TimeWindow(one.start, one.end), one.held, one.firings)
+
+    def _peek(self, rows: RangedRows, key: Hashable) -> Iterator[OpenSession]:
+        """Yield the sessions of ``key``, wherever they are, without moving them."""
+        newest, others = rows.peek(NEWEST, key), rows.peek(OTHERS, key)
+        if others is not ABSENT:
+            yield from others
+        if newest is not ABSENT:
+            yield newest
+
+    def window_keys(self) -> Iterator[Sequence[Hashable]]:
+        if self._on_disk is not None:
+            yield from self._on_disk.scan()
+            return
+        yield from scanned(list(self._newest))
+        yield from scanned(list(self._others))
 
     def _rows(self, keys: set[Hashable] | None) -> list[StoredRow]:
         return list(map(_row, self._in_memory(keys)))

@@ -186,3 +186,40 @@ class TwoStacks:
             if key in (contents := self._panes[start]):
                 held, back = contents[key], self._back
                 back[key] = merge(back[key], held) if key in back else copy(held)
+
+
+def sums_around(
+    panes: Panes,
+    accumulation: Accumulation,
+    at: tuple[Hashable, Timestamp],
+    windows: range,
+    size: int,
+    *,
+    known: bool,
+) -> list[tuple[Timestamp, Any, bool]]:
+    """Return start and accumulator of a key for each of ``windows``, and True if it has several records.
+
+    ``at`` is the key and the start of a pane that all windows contain, which had the key before if ``known``. With the
+    aggregates from each window's start to the pane, and those from the pane on, this takes as many merges as there are
+    panes.
+    """
+    key, pane = at
+    merge, copy = accumulation.merged, accumulation.copy
+    until_pane, has_others = panes[pane][key], known
+    older = [start for start in panes.between(windows[0], pane) if key in panes[start]]
+    heads: list[tuple[Timestamp, Any, bool]] = []
+    for start in reversed(windows):
+        while older and older[-1] >= start:
+            until_pane, has_others = merge(copy(panes[older.pop()][key]), until_pane), True
+        heads.append((start, until_pane, has_others))
+    newer = [start for start in panes.between(pane + 1, windows[-1] + size) if key in panes[start]]
+    newer.reverse()
+    sums: list[tuple[Timestamp, Any, bool]] = []
+    tail: list[Any] = []  # one aggregate, or none yet
+    for start, until_pane, has_others in reversed(heads):
+        while newer and newer[-1] < start + size:
+            held = panes[newer.pop()][key]
+            tail = [merge(tail[0], held) if tail else copy(held)]
+        whole = copy(until_pane)
+        sums.append((start, merge(whole, tail[0]) if tail else whole, has_others or bool(tail)))
+    return sums

@@ -20,6 +20,7 @@ from aflow.operators.accumulation import Accumulation, layout_of_records, listin
 from aflow.operators.base import RAISED
 from aflow.operators.windows.arrival_order import ArrivalOrder, arrivals
 from aflow.operators.windows.logic import WindowLogic
+from aflow.state.defensive_copies import defensive_copy
 from aflow.state.layouts import Many
 
 
@@ -88,6 +89,10 @@ class WindowContents(ABC):
         The callback may change and keep the value. ``last`` is True if the contents are dropped next, so that no copy
         is needed.
         """
+
+    @abstractmethod
+    def seen(self, held: Any) -> Any:
+        """Return what a reader of the state gets for contents. It shares nothing mutable with ``held``."""
 
     @abstractmethod
     def encode(self, held: Any) -> bytes:
@@ -170,6 +175,9 @@ class AccumulatorContents(WindowContents):
             raise FailedResult(exc, self._accumulation.shown(shown)) from exc
         on_contents(value)
 
+    def seen(self, held: Any) -> Any:
+        return self._accumulation.seen(held)
+
     def encode(self, held: Any) -> bytes:
         return self._codec.encode(held)
 
@@ -235,6 +243,14 @@ class EvictedContents(WindowContents):
             on_contents(value)
             elements = self._kept(self._evictor.after(elements, one.window, ctx), "after")
         one.held = elements or EMPTY
+
+    def seen(self, held: Any) -> Any:
+        """Return the records since the last eviction: a list, or one for each of several inputs."""
+        sides = [
+            [defensive_copy(element.value) for element in held if element.side == side]
+            for side in range(len(self._layouts))
+        ]
+        return sides[0] if len(sides) == 1 else tuple(sides)
 
     def encode(self, held: Any) -> bytes:
         records = [

@@ -21,7 +21,7 @@ from contextlib import ExitStack
 from itertools import repeat
 from typing import Any, Final
 
-from aflow.errors import OperatorError, described, readable, shown
+from aflow.errors import OperatorError, readable, shown
 from aflow.machines.calls.on_error import Fail
 from aflow.machines.windows.assigners import GlobalWindows
 from aflow.machines.windows.trigger import TriggerResult
@@ -34,18 +34,20 @@ from aflow.operators.changed_keys import ChangedKeys, save_keys
 from aflow.operators.group_watermarks import no_group_ahead, restored_watermarks
 from aflow.operators.handler_results import TAKEN, iterable
 from aflow.operators.key_timers import DomainTimers
+from aflow.operators.keyed_state import key_group_codec
 from aflow.operators.process import ProcessFunctionOperator
 from aflow.operators.windows.contexts import (
     AsWindowed,
     WindowFunctionContext,
     WindowTriggerContext,
-    window_text,
 )
 from aflow.operators.windows.disk_windows import DiskWindows, disk_windows
+from aflow.operators.windows.failures import contents_failure, in_window, timer_failure
 from aflow.operators.windows.function import WindowFunction
 from aflow.operators.windows.lateness import LATE, WindowLifetime
 from aflow.operators.windows.logic import WindowLogic
 from aflow.operators.windows.merging_windows import MergingWindows
+from aflow.operators.windows.open_windows import LiveEntries, OpenWindows, stored_windows
 from aflow.operators.windows.separate_windows import RecordWindows, SeparateWindows
 from aflow.operators.windows.staggers import staggers_of, stored_staggers
 from aflow.operators.windows.window_contents import (
@@ -56,11 +58,12 @@ from aflow.operators.windows.window_contents import (
     contents_for,
     distinguished,
 )
-from aflow.operators.windows.window_snapshots import WindowSnapshots, timer_row
+from aflow.operators.windows.window_snapshots import WINDOW_ROWS, WindowSnapshots, timer_row
 from aflow.operators.windows.window_state import FunctionStates
 from aflow.state.backend import WindowTimerQueue
 from aflow.state.gradual_capture import GradualCaptures
 from aflow.state.keyed_entries import CapturedRows, KeyedRows, merge_rows
+from aflow.state.readable_state import ReadableState
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.state.specs import declared_states
 
@@ -272,6 +275,14 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
             yield
         self._changed.begin()
 
+    def readable_state(self) -> ReadableState:
+        key_codec = self._states.backend.key_codec
+        return OpenWindows(LiveEntries(self._windows), key_codec, self._contents.seen)
+
+    def stored_state(self, snapshot: OperatorSnapshot, context: OperatorContext) -> ReadableState:
+        key_codec = key_group_codec(context, self._logic.key_type)
+        return stored_windows(snapshot.keyed, WINDOW_ROWS, key_codec, self._contents)
+
     def size(self) -> StateSize:
         windows = sum(one.entries for one in self._windows)
         return StateSize(
@@ -420,12 +431,7 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
             raise cause
         failed = Windowed(one.key, one.window, contents, one.firing)
         at = one.window.max_timestamp
-        error = OperatorError(
-            f"step {self.name!r} failed on the contents of key {shown(one.key)} in the {window_text(one.window)}: "
-            f"{described(cause)}",
-            operator=self.name,
-            key=one.key,
-        )
+        error = contents_failure(self.name, cause, one.key, one.window)
         for replaced in self.settle_record(cause, error, failed, at):
             if isinstance(self._function, AsWindowed):
                 self._take((Windowed(one.key, one.window, replaced, one.firing),), one)
@@ -476,23 +482,9 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         self, cause: BaseException, batch: Batch[Any], index: int, one: KeyWindow | None
     ) -> OperatorError:
         error = self.failure_at(cause, batch, index)
-        if one is None:
-            return error
-        return OperatorError(
-            f"{error}; in the {window_text(one.window)}",
-            operator=self.name,
-            record=error.record,
-            key=error.key,
-            timestamp=error.timestamp,
-        )
+        return error if one is None else in_window(error, one)
 
     def _timer_failure(
         self, cause: BaseException, timer: str, at: Timestamp, one: KeyWindow
     ) -> OperatorError:
-        return OperatorError(
-            f"step {self.name!r} failed in the {timer} at {at} ({readable(at)}) of key {shown(one.key)} in the "
-            f"{window_text(one.window)}: {described(cause)}",
-            operator=self.name,
-            key=one.key,
-            timestamp=at,
-        )
+        return timer_failure(self.name, cause, f"{timer} at {at} ({readable(at)})", at, one)

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
+from aflow.model.key_groups import KeyGroupRange
 from aflow.state.manifest import FileRef, Link, Manifest
 from aflow.state.snapshot import OperatorSnapshot
 
@@ -23,6 +24,22 @@ class Restored:
     """The state of each step, by its name: that of all its subtasks together, complete."""
     passed_over: tuple[str, ...] = ()
     """Newer checkpoints that could not be read, each with the file and the reason."""
+
+
+@runtime_checkable
+class StepReader(Protocol):
+    """An optional part of a storage: it reads the state of one step without that of the others.
+
+    ``job.state(…)`` uses it for reads of the last checkpoint. Without it, such a read calls ``latest``, as it does for a
+    subclass that overrides ``latest`` only.
+    """
+
+    async def latest_of(self, step: str, groups: KeyGroupRange) -> Restored | None:
+        """As ``CheckpointStorage.latest``, with the state of ``step`` only, and at least that of key groups ``groups``.
+
+        ``Restored.states`` is empty if the checkpoint has no such step.
+        """
+        ...
 
 
 class CheckpointStorage(Protocol):
@@ -42,6 +59,9 @@ class CheckpointStorage(Protocol):
 
     async def latest(self) -> Restored | None:
         """Return the newest complete checkpoint; None if there never was one.
+
+        Also called while other methods run, for reads of the last checkpoint by the host. One whose files are removed
+        meanwhile is skipped as any other that cannot be read: the caller asks again if a newer one was completed.
 
         One that is corrupt, truncated or misses a file is skipped and named in ``passed_over``. Raises ``RestoreError``
         naming all of them if none is complete.

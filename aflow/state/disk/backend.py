@@ -23,6 +23,7 @@ from typing import Any, Final, TypeVar
 
 from aflow.model.time import Clock, TimeDomain
 from aflow.state.backend import KeyTimerQueue
+from aflow.state.disk.buckets import BUCKETS, BUCKETS_END, decode_bucket
 from aflow.state.disk.residents import Residents
 from aflow.state.disk.scratch import Scratch
 from aflow.state.disk.snapshot_loader import MANY, GroupLoader
@@ -40,6 +41,7 @@ from aflow.state.keyed_entries import (
     KeyRow,
 )
 from aflow.state.memory import MemoryBackend
+from aflow.state.readable_state import ABSENT, SCANNED, KeySelection, scanned
 from aflow.state.specs import ValueState
 from aflow.state.tables import Table, fits
 
@@ -118,15 +120,34 @@ class DiskBackend(MemoryBackend):
         # The next capture holds them; it is complete if they are too many, or rows were stored as other types.
         self._changed = changed if as_declared and len(changed) < MANY else None
 
-    def get(self, name: str, key: Hashable) -> object | None:
+    def read(self, name: str, key: Hashable) -> object:
         table = self._tables.known(name)
         if key in self._residents or not self._scratch.exists:
-            return super().get(name, key)
+            return super().read(name, key)
         place = self._residents.place(key)
         found = SomeBuckets(self._scratch.store, (place,), frozenset((key,)), self.key_codec.key)
         for _, data in stored_rows(table, found, self.key_codec.key)[name]:
             return table.spec.view(table.decoded(key, data))
-        return None
+        return ABSENT
+
+    def scan(self, name: str, wanted: KeySelection) -> Iterator[Sequence[Hashable]]:
+        self._tables.known(name)
+        if not self._scratch.exists:
+            return
+        yield from scanned(self._residents.keys())
+        # A page is one read: no iterator of the database is open between two pieces. Buckets are in the order of keys.
+        start = BUCKETS + wanted.start
+        stop = BUCKETS_END if wanted.stop is None else BUCKETS + wanted.stop
+        found = 0
+        while found < wanted.most:
+            page = self._scratch.store.page(start, stop, SCANNED)
+            if not page:
+                return
+            start = page[-1][0] + b"\0"
+            held = (one for _, data in page for one in decode_bucket(data))
+            keys = self.key_codec.keys([one[0] or b"" for one in held])
+            found += len(wanted.matching(keys))
+            yield keys
 
     def keys(self, name: str) -> list[Hashable]:
         return list(self._stored_keys(self._tables.known(name)))

@@ -33,6 +33,7 @@ from aflow.state.disk.timers import DiskTimerQueue
 from aflow.state.disk.window_timers import DiskWindowTimers
 from aflow.state.key_kinds import KeyKinds
 from aflow.state.keyed_entries import KeyGroupCodec, KeyRow
+from aflow.state.readable_state import ABSENT, SCANNED, scanned
 
 #: Rows that are read, and written, at once.
 _AT_ONCE: Final = 1024
@@ -181,7 +182,8 @@ class RangedRows:
     def key_slices(self, number: int) -> Iterator[list[Hashable]]:
         """Yield the keys of a number, some hundred at a time. Rows may be loaded, removed and evicted meanwhile."""
         resident = {*self._older.get(number, ()), *self._recent.get(number, ())}
-        yield from slices_of(list(resident))
+        for some in scanned(list(resident)):
+            yield list(some)
         self._prepare()  # it may move all rows to other places; no key of another kind is observed after that
         start, stop = self._places.bounds(number)
         while self._away.get(number):
@@ -260,6 +262,33 @@ class RangedRows:
             for number, rows in generation.items():
                 for key in rows if keys is None else keys & rows.keys():
                     yield number, key, rows[key]
+
+    def peek(self, number: int, key: Hashable) -> Any:
+        """Return the row of a key, which the caller does not change, without moving any row; ``ABSENT`` without one."""
+        for generation in (self._recent, self._older):
+            if (rows := generation.get(number)) and key in rows:
+                return rows[key]
+        if not self._away.get(number) or (number, key) in self._removed:
+            return ABSENT
+        found = self._scratch.store.get(self._places_of([(number, key)]))
+        data = next(filter(None, found), None)
+        return ABSENT if data is None else self._codec.decode_all([key], [data])[0]
+
+    def scan(self) -> Iterator[Sequence[Hashable]]:
+        """Yield the keys of all rows for ``ReadableState.scan``; rows may change and move between two lists."""
+        for number in dict.fromkeys([*self._recent, *self._older, *self._away]):
+            yield from scanned([*self._older.get(number, ()), *self._recent.get(number, ())])
+            places, start, stop = None, b"", b""
+            # Rows that were loaded meanwhile are still in the database.
+            while number in self._away:
+                if places is not self._places:  # all rows were written again, at other places
+                    places = self._places
+                    start, stop = places.bounds(number)
+                page = self._scratch.store.page(start, stop, SCANNED)
+                if not page:
+                    break
+                start = page[-1][0] + b"\0"
+                yield self._keys_at(page)
 
     def resident_row(self, number: int, key: Hashable) -> Any:
         """Return the row of a key that is in memory."""
@@ -464,9 +493,3 @@ class RangedRows:
     def _keys_at(self, page: Sequence[tuple[bytes, bytes]]) -> list[Hashable]:
         stored_key = self._places.stored_key
         return self._key_codec.keys([stored_key(place[HEAD:]) for place, _ in page])
-
-
-def slices_of(keys: list[Hashable]) -> Iterator[list[Hashable]]:
-    """Yield ``keys`` in lists of some hundred."""
-    for start in range(0, len(keys), _FLUSHED):
-        yield keys[start : start + _FLUSHED]

@@ -36,6 +36,7 @@ from aflow.state.disk.store import View
 from aflow.state.disk.stored_keys import StoredKeys, read_sorted
 from aflow.state.key_kinds import KeyKinds
 from aflow.state.keyed_entries import KeyGroupCodec
+from aflow.state.readable_state import SCANNED, scanned
 
 _PREFIX: Final = b"s"
 _END: Final = b"t"
@@ -211,6 +212,33 @@ class SlicedRecords:
         elif len(keys) * len(self._writes) <= self._bound():
             numbers = list(self._writes)
         return CapturedSlices(resident, view, self._key_codec, keys, numbers)
+
+    def peek(self, key: Hashable) -> list[Parts]:
+        """Return the rows of ``key`` in the order of slices, without moving any row."""
+        chosen = None if self._chosen is None else self._chosen.get(key)
+        found: list[Parts] = []
+        for number in sorted(self._writes):
+            row_id = number, key
+            row = self._younger.get(row_id) or self._older.get(row_id)
+            if row is not None:
+                found.append(row.parts)
+            elif self._writes[number]:
+                place = _prefix(number) + (chosen or self._stored_keys.stored(key))
+                (data,) = self._scratch.store.get([place])
+                if data is not None:
+                    found.append(_decode(data))
+        return found
+
+    def scan(self) -> Iterator[Sequence[Hashable]]:
+        """Yield the keys of all rows for ``ReadableState.scan``; rows may change and move between two lists."""
+        yield from scanned([key for _, key in [*self._older, *self._younger]])
+        start, head = _PREFIX, _PACK.size
+        while self._scratch.exists:
+            page = self._scratch.store.page(start, _END, SCANNED)
+            if not page:
+                return
+            start = page[-1][0] + b"\0"
+            yield self._key_codec.keys([place[head:] for place, _ in page])
 
     def on_restored(self) -> None:
         """Make the next capture complete: the restored chain may have rows that had expired and were left out."""

@@ -21,6 +21,7 @@ from aflow.state.disk.sqlite import SqliteStore
 from aflow.state.disk.store import Engine
 from aflow.state.key_kinds import KeyKinds
 from aflow.state.keyed_entries import KeyGroupCodec, KeyRow
+from aflow.state.readable_state import ABSENT
 
 ENGINES = [
     pytest.param(SqliteStore, id="sqlite"),
@@ -262,3 +263,74 @@ def test_rows_are_those_of_a_dict_of_dicts(plain: bool, acts: list[Any], limit: 
         for rows, captured in captures:
             assert captured() == rows
         table.rows.close()
+
+
+CHANGES = st.one_of(
+    st.tuples(
+        st.just("put"), NUMBERS, st.dictionaries(KEYS, st.integers(), min_size=1, max_size=5)
+    ),
+    st.tuples(st.just("remove"), NUMBERS, KEYS),
+    st.tuples(st.just("drop"), NUMBERS, st.none()),
+)
+
+
+@given(acts=st.lists(CHANGES, max_size=25), limit=st.integers(1, 6))
+@settings(max_examples=60, deadline=None)
+def test_readers_find_all_rows_wherever_they_are_and_move_none(acts: list[Any], limit: int) -> None:
+    expected: dict[Any, object] = {}
+    with TemporaryDirectory() as folder:
+        table = Table(Path(folder), limit)
+        for act, number, drawn in acts:
+            what: Any = text_of(act, drawn)
+            if act == "put":
+                table.put(number, what)
+                expected.update({(number, key): value for key, value in what.items()})
+            elif act == "remove":
+                table.remove(number, what)
+                expected.pop((number, what), None)
+            else:
+                table.drop(number)
+                expected = {at: value for at, value in expected.items() if at[0] != number}
+            resident = set(table.rows.resident_keys())
+            found = {
+                (number, key): table.rows.peek(number, key)
+                for number in range(-1, 3)
+                for key in [*"abcdefg", "1", "2", "True", "1.0", "(1, 'a')"]
+            }
+            assert {at: row for at, row in found.items() if row is not ABSENT} == expected
+            scanned = {key for keys in table.rows.scan() for key in keys}
+            assert scanned >= {key for _, key in expected}
+            assert set(table.rows.resident_keys()) == resident
+        table.rows.close()
+
+
+def test_a_scan_finds_keys_that_are_loaded_and_evicted_during_it(tmp_path: Path) -> None:
+    table = Table(tmp_path, 2)
+    keys = [f"{n:04}" for n in range(1000)]
+    table.put(0, dict.fromkeys(keys, 1))
+    found: set[Hashable] = set()
+
+    for count, some in enumerate(table.rows.scan()):
+        found.update(some)
+        for key in keys[count * 300 : count * 300 + 200 : 7]:
+            table.put(0, {key: 2})  # moves rows between memory and the database
+        table.put(0, {f"new {count}": 1})
+
+    assert found >= set(keys)
+    table.rows.close()
+
+
+def test_a_scan_goes_on_when_equal_keys_of_two_kinds_move_all_rows(tmp_path: Path) -> None:
+    table = Table(tmp_path, 2)
+    table.put(0, dict.fromkeys(range(2, 1000), 1))
+    found: set[Hashable] = set()
+
+    for count, some in enumerate(table.rows.scan()):
+        found.update(some)
+        if count == 1:
+            table.put(0, {1: 1})
+            table.put(0, {True: 2})
+            table.put(0, {5000: 1})
+
+    assert found >= set(range(2, 1000))
+    table.rows.close()

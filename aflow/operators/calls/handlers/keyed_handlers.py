@@ -57,10 +57,11 @@ from aflow.operators.calls.handlers.timers import HandlerTimers
 from aflow.operators.calls.stored import StoredCalls
 from aflow.operators.group_watermarks import no_group_ahead, restored_watermarks
 from aflow.operators.handler_results import iterable
-from aflow.operators.keyed_state import keyed_backend
+from aflow.operators.keyed_state import BackendState, keyed_backend, stored_backend
 from aflow.operators.pieces import slices
 from aflow.state.keyed_entries import CapturedRows, KeyedRows
 from aflow.state.layouts import descriptions
+from aflow.state.readable_state import ReadableState
 from aflow.state.snapshot import Captured, OperatorSnapshot
 from aflow.state.specs import declared_states
 from aflow.state.transactions import Transactions
@@ -283,6 +284,14 @@ class KeyedHandlers:
             event_timers=self._timers.count(TimeDomain.EVENT),
             processing_timers=self._timers.count(TimeDomain.PROCESSING),
         )
+
+    def readable_state(self) -> ReadableState:
+        """As ``Operator.readable_state``: the committed state, without that of running handlers."""
+        return BackendState(self._backend, [state.name for state in self._states])
+
+    def stored_state(self, snapshot: OperatorSnapshot, context: OperatorContext) -> ReadableState:
+        """As ``Operator.stored_state``."""
+        return stored_backend(snapshot, context, self._states, self._key_type)
 
     def declares(self) -> dict[str, bytes]:
         return dict(descriptions(self._states))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from os import PathLike
 from pathlib import Path, PurePosixPath
 from threading import Lock
@@ -13,7 +13,8 @@ from typing import TypeAlias
 import anyio
 from anyio import CapacityLimiter
 
-from aflow.errors import RestoreError
+from aflow.errors import CheckpointError, RestoreError
+from aflow.model.key_groups import KeyGroupRange
 from aflow.runtime.checkpoints.directory.files import DISK, Files, WrongSize, reason
 from aflow.runtime.checkpoints.directory.names import PLACE, manifest_name, manifest_numbers
 from aflow.runtime.checkpoints.directory.paths import local_folder
@@ -21,7 +22,15 @@ from aflow.runtime.checkpoints.directory.session import THREADS
 from aflow.runtime.checkpoints.directory.threads import to_its_end
 from aflow.runtime.checkpoints.storage import Restored
 from aflow.runtime.clock import release_gil
-from aflow.state.manifest import FileRef, Link, Manifest, manifest_of, wrong_size, wrong_with
+from aflow.state.manifest import (
+    FileRef,
+    Link,
+    Manifest,
+    SubtaskState,
+    manifest_of,
+    wrong_size,
+    wrong_with,
+)
 from aflow.state.parts import decoded, encoded
 from aflow.state.read_errors import wrap_read_errors
 from aflow.state.snapshot import OperatorSnapshot, merge, replay
@@ -124,6 +133,7 @@ async def states_of(
     """Return the state of each step of a checkpoint. Raises ``RestoreError`` naming the files that are not complete."""
     contents: dict[FileRef, Content] = {}
     problems: dict[str, RestoreError] = {}
+    closed: list[CheckpointError] = []
 
     async def fetch(ref: FileRef) -> None:
         def work() -> None:
@@ -133,10 +143,16 @@ async def states_of(
             await run(work)
         except RestoreError as exc:
             problems[ref.path] = exc
+        except (
+            CheckpointError
+        ) as exc:  # the storage was closed; raised below, since a group would wrap it
+            closed.append(exc)
 
     async with anyio.create_task_group() as group:
         for ref in manifest.files:
             group.start_soon(fetch, ref)
+    if closed:
+        raise closed[0]
     if problems:
         raise _all_of([problems[path] for path in sorted(problems)])
     states: dict[str, OperatorSnapshot] = {}
@@ -166,16 +182,50 @@ def _merged(
     }
 
 
-async def newest_whole(numbers: Iterable[int], source: ReadSource, run: Run) -> Restored | None:
+def of_step(manifest: Manifest, step: str, groups: KeyGroupRange) -> Manifest:
+    """Return ``manifest`` with the files of one step that hold state of ``groups`` only."""
+    steps = [
+        replace(one, subtasks=tuple(_within(subtask, groups) for subtask in one.subtasks))
+        for one in manifest.steps
+        if one.name == step
+    ]
+    return replace(
+        manifest,
+        steps=tuple(
+            replace(one, subtasks=tuple(subtask for subtask in one.subtasks if subtask.chain))
+            for one in steps
+        ),
+    )
+
+
+def _within(subtask: SubtaskState, groups: KeyGroupRange) -> SubtaskState:
+    clipped = (
+        replace(link, first=max(link.first, groups.start), stop=min(link.stop, groups.stop))
+        for link in subtask.chain
+    )
+    return replace(subtask, chain=tuple(link for link in clipped if link.first < link.stop))
+
+
+def _whole(manifest: Manifest) -> Manifest:
+    return manifest
+
+
+async def newest_whole(
+    numbers: Iterable[int],
+    source: ReadSource,
+    run: Run,
+    wanted: Callable[[Manifest], Manifest] = _whole,
+) -> Restored | None:
     """Return the newest of these checkpoints that is complete, with the skipped ones named; None if there are none.
 
-    Raises ``RestoreError`` naming all of them if none is complete.
+    Only the files of the manifest that ``wanted`` returns are read. Raises ``RestoreError`` naming all of them if none
+    is complete.
     """
     passed_over: list[str] = []
     for number in sorted(numbers, reverse=True):
         try:
             manifest = await manifest_in(source.files, source.folder / manifest_name(number))
-            states = await states_of(manifest, source, run)
+            states = await states_of(wanted(manifest), source, run)
         except RestoreError as exc:
             passed_over.append(f"checkpoint {number}: {exc}")
         else:

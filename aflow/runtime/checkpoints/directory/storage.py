@@ -33,6 +33,7 @@ import anyio
 from aflow.errors import CheckpointError, RestoreError
 from aflow.model.distribution import VERSION
 from aflow.model.elements import CheckpointKind
+from aflow.model.key_groups import KeyGroupRange
 from aflow.runtime.checkpoints.directory.files import DISK, Files, Occupied, Written, reason, stored
 from aflow.runtime.checkpoints.directory.names import (
     LOCK,
@@ -44,7 +45,12 @@ from aflow.runtime.checkpoints.directory.names import (
     number_in,
     part_name,
 )
-from aflow.runtime.checkpoints.directory.reader import ReadSource, manifest_in, newest_whole
+from aflow.runtime.checkpoints.directory.reader import (
+    ReadSource,
+    manifest_in,
+    newest_whole,
+    of_step,
+)
 from aflow.runtime.checkpoints.directory.savepoints import check_new, export, rewritten
 from aflow.runtime.checkpoints.directory.session import StorageSession
 from aflow.runtime.checkpoints.storage import Restored
@@ -159,6 +165,24 @@ class DirectoryStorage:
         session = self._opened()
         numbers = [*session.checkpoints, *session.unreadable]
         return await newest_whole(numbers, self._source, session.run)
+
+    async def latest_of(self, step: str, groups: KeyGroupRange) -> Restored | None:
+        """As ``StepReader.latest_of``. If files are removed meanwhile, the newer checkpoint is read."""
+        session = self._opened()
+        while True:
+            numbers = [*session.checkpoints, *session.unreadable]
+            try:
+                found = await newest_whole(
+                    numbers, self._source, session.run, lambda one: of_step(one, step, groups)
+                )
+                if found is None or not found.passed_over:
+                    return found
+            except RestoreError:
+                if not _has_newer(session, numbers):
+                    raise
+            else:
+                if not _has_newer(session, numbers):
+                    return found
 
     async def kept(self) -> list[int]:
         """Return the numbers of the completed checkpoints, ascending, including those that cannot be read.
@@ -311,6 +335,11 @@ class DirectoryStorage:
         session = self._opened()
         manifest = replace(manifest, aflow=manifest.aflow or self._aflow, format=FORMAT)
         return await export(self._source, manifest, Path(path), session.run)
+
+
+def _has_newer(session: StorageSession, numbers: Collection[int]) -> bool:
+    """Return True if a checkpoint was completed that is newer than all of ``numbers``."""
+    return max(session.checkpoints, default=0) > max(numbers, default=0)
 
 
 def _holder(owner: str) -> str:
