@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -136,7 +137,9 @@ class Client:
             json={"merchant": payment.merchant, "cents": payment.cents, "at": payment.at},
             headers={"Idempotency-Key": payment.id},
         ) as response:
-            return response.status, await response.json() if await response.read() else None
+            data = await response.read()
+            is_json = response.content_type == "application/json"
+            return response.status, json.loads(data) if is_json else data
 
     def _outcome(self, payment: Sent, status: int, body: Any) -> tuple[bool | None, bool]:
         match status:
