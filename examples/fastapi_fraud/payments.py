@@ -48,7 +48,7 @@ class Decision:
     number: int
     """The number of this payment among all of its card, from 1."""
     recent_cents: int
-    """What the card has paid since ten minutes before ``at``, with this payment unless it is blocked."""
+    """The sum that the card has paid since ten minutes before ``at``, with this payment unless it is blocked."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +61,7 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """What is remembered of a card."""
+    """The memory of a card."""
 
     payments: int = 0
     """The number of its payments."""

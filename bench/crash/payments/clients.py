@@ -49,7 +49,7 @@ class Sent:
 
 @dataclass(slots=True)
 class Ledger:
-    """What all clients know at the end."""
+    """The knowledge of all clients at the end."""
 
     accepted: list[Sent] = field(default_factory=list[Sent])
     refused: list[Sent] = field(default_factory=list[Sent])
