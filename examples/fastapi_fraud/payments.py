@@ -61,7 +61,7 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class Card:
-    """State of a card."""
+    """The memory of a card."""
 
     payments: int = 0
     """The number of its payments."""

@@ -31,10 +31,10 @@ from fastapi_fraud.settings import Settings
 #: Scores from here on.
 BLOCK_AT: Final = 90
 REVIEW_AT: Final = 70
-#: The most that a card may pay within ``RECENT_MS`` without a review.
+#: The largest sum that a card may pay within ``RECENT_MS`` without a review.
 RECENT_CENTS: Final = 100_000
 RECENT_MS: Final = 600_000
-#: The time for which a decision is stored. Longer than a payment is accepted after its time: a repeated one is found.
+#: The time for which a decision is remembered. A payment is accepted for a shorter time, so a repeated one is found.
 MEMORY_MS: Final = 900_000
 
 #: The step with the state of the cards, which handlers read, and the name of the state.

@@ -91,7 +91,7 @@ class LogAppender(Generic[T]):
         self._loop: Final = loop
         self._on_written = on_written
         self._queue: SimpleQueue[_Item[T]] = SimpleQueue()
-        #: The group that is not handed over yet; only the loop changes it.
+        #: The records that are not handed over yet; only the loop changes it.
         self.group: LogGroup[T] = LogGroup()
         #: True if the end of this pass, or of a write, hands the group over.
         self.is_scheduled = False

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import time
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -48,7 +49,7 @@ class Sent:
 
 @dataclass(slots=True)
 class Ledger:
-    """Knowledge of all clients at the end."""
+    """The knowledge of all clients at the end."""
 
     accepted: list[Sent] = field(default_factory=list[Sent])
     refused: list[Sent] = field(default_factory=list[Sent])
@@ -136,7 +137,9 @@ class Client:
             json={"merchant": payment.merchant, "cents": payment.cents, "at": payment.at},
             headers={"Idempotency-Key": payment.id},
         ) as response:
-            return response.status, await response.json() if await response.read() else None
+            data = await response.read()
+            is_json = response.content_type == "application/json"
+            return response.status, json.loads(data) if is_json else data
 
     def _outcome(self, payment: Sent, status: int, body: Any) -> tuple[bool | None, bool]:
         match status:

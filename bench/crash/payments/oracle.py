@@ -1,4 +1,4 @@
-"""The required results, written from the README of the service, and not from its code.
+"""The right results, derived from the README of the service, and not from its code.
 
 - A payment with the answer 202, 200 or 502 is in the results exactly once: in ``decisions``, or in ``unscored`` if the
   risk service does not know its merchant. One that was only refused is in neither.

@@ -30,6 +30,8 @@ _MINUTE_MS: Final = 2_000
 _DELAY_MS: Final = 1_000
 #: Milliseconds between the clock and the payment that ends all minutes; the service takes up to 60 s.
 _AHEAD_MS: Final = 50_000
+#: Timeout in seconds of a round, for each kill.
+_SECONDS: Final = 10
 
 #: A small log, which is full at times; short minutes; checkpoints about as often as kills.
 SETTINGS: Final[Mapping[str, str]] = {
@@ -59,7 +61,10 @@ async def run_round(folder: Path, kills: Sequence[Kill], seed: str) -> Round:
     place, ledger, closed_before = folder, Ledger(), 0
     failures: list[str] = []
     try:
-        async with running(folder, SETTINGS) as server:
+        async with (
+            asyncio.timeout(_SECONDS * (len(kills) + 10)),
+            running(folder, SETTINGS) as server,
+        ):
             place = server.place
             async with clients(server, ledger, seed):
                 for kill in kills:
@@ -67,6 +72,8 @@ async def run_round(folder: Path, kills: Sequence[Kill], seed: str) -> Round:
                 await server.start()
                 await asyncio.sleep(0.5)
             closed_before = await _finish(server, ledger, seed)
+    except* TimeoutError:
+        failures.append("the clients do not come to an end")
     except* (ProgramFailed, WrongAnswer) as group:
         failures += [str(error) for error in leaves(group)]
     if failures:

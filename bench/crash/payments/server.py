@@ -24,7 +24,7 @@ _TIMEOUT: Final = 60.0
 
 
 class Moment(Enum):
-    """The event from which the delay of a kill counts."""
+    """The event from which the delay of a kill is counted."""
 
     START = "start of the process"
     SERVING = "first request"
