@@ -19,7 +19,7 @@ from aflow.errors import (
 from aflow.model.key_groups import KeyGroupRange, ranges
 from aflow.runtime.attempt import JobAttempt
 from aflow.runtime.checkpoints.storage import CheckpointStorage
-from aflow.runtime.checkpoints.stored_state import StoredReads, StoredStep
+from aflow.runtime.checkpoints.stored_state import StepInCheckpoint, StoredReads
 from aflow.runtime.job_setup import JobSetup
 from aflow.runtime.job_status import JobStatus
 from aflow.runtime.options import Options
@@ -124,7 +124,7 @@ class StepAccess:
 
     # --------------------------------------------------------------------------------- checkpoints
 
-    async def stored(self, group: int | None = None) -> StoredStep:
+    async def stored(self, group: int | None = None) -> StepInCheckpoint:
         """Return the state in the last completed checkpoint: of the subtask that has ``group``, or of all.
 
         Raises ``JobStopped`` if the job has ended or is not yet started, ``CheckpointError`` if there is no checkpoint,
@@ -154,7 +154,7 @@ class StepAccess:
             self._checked_now()  # raises if the job has ended meanwhile, which closes the storage
             raise
 
-    def in_checkpoint(self, step: StoredStep) -> NamedState:
+    def in_checkpoint(self, step: StepInCheckpoint) -> NamedState:
         """Return the state without keys, for checks. Raises ``FlowDefinitionError`` as ``live``."""
         return self._named(step.view())
 

@@ -19,7 +19,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 from aflow.errors import FlowDefinitionError, JobStopped, shown
 from aflow.model.key_groups import key_group
 from aflow.model.keys import UnsupportedKey
-from aflow.runtime.checkpoints.stored_state import StoredReads, StoredRows, StoredStep
+from aflow.runtime.checkpoints.stored_state import SelectedRows, StepInCheckpoint, StoredReads
 from aflow.runtime.job_setup import JobSetup
 from aflow.runtime.state_access import JobNow as JobNow
 from aflow.runtime.state_access import NamedState, StepAccess
@@ -241,12 +241,12 @@ class _LiveKeys:
 class _StoredKeys:
     """The keys of one checkpoint, selected and read in a thread."""
 
-    def __init__(self, access: StepAccess, step: StoredStep) -> None:
+    def __init__(self, access: StepAccess, step: StepInCheckpoint) -> None:
         self._access = access
         self._step = step
         self._name = access.in_checkpoint(step).name
         #: The rows of the last selection.
-        self._selected = StoredRows(step, {})
+        self._selected = SelectedRows(step, {})
         self.checkpoint: Final = step.manifest.id
 
     async def fill(self, selection: KeySelection) -> None:
