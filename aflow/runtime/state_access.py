@@ -93,12 +93,17 @@ class StepAccess:
 
         Raises ``JobStopped``, and ``FlowDefinitionError`` for a step without such a state.
         """
-        found = [
-            (operator.context.key_groups, self._named(operator.readable_state()))
-            for task in self.running_attempt().built.tasks
-            for operator in task.chain.operators
-            if operator.name == self._step
-        ]
+        found: list[tuple[KeyGroupRange, NamedState]] = []
+        for task in self.running_attempt().built.tasks:
+            for operator in task.chain.operators:
+                if operator.name != self._step:
+                    continue
+                if task.stopped_at is not None:  # its operators are closed, and without state
+                    raise JobStopped(
+                        f"step {self._step!r} of job {self._setup.plan.flow!r} has ended, so it has no state to read"
+                    )
+                state = self._named(operator.readable_state())
+                found.append((operator.context.key_groups, state))
         if not found:
             raise self._unreadable()  # a source, or a step that is one with others
         return found

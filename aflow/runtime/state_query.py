@@ -136,7 +136,8 @@ class StateReader:
         once, with a value that it had during the listing. A restart of the job raises ``JobStopped``. A checkpoint
         does not change: all values are from the same one.
         """
-        _check_limit(limit)
+        if limit is not None:
+            _check_limit(limit)
         async with aclosing(
             self._pieces(prefix, limit, after, await self._source(as_of))
         ) as pieces:
@@ -264,5 +265,5 @@ def _check_as_of(as_of: object) -> None:
 
 
 def _check_limit(limit: object) -> None:
-    if limit is not None and (type(limit) is not int or limit < 1):
+    if type(limit) is not int or limit < 1:
         raise FlowDefinitionError(f"limit is a number of keys from 1 on, not {shown(limit)}")
