@@ -19,7 +19,7 @@ from aflow.errors import (
 from aflow.model.key_groups import KeyGroupRange, ranges
 from aflow.runtime.attempt import JobAttempt
 from aflow.runtime.checkpoints.storage import CheckpointStorage
-from aflow.runtime.checkpoints.stored_state import StoredReads, StoredStep
+from aflow.runtime.checkpoints.stored_state import StepInCheckpoint, StoredReads
 from aflow.runtime.job_setup import JobSetup
 from aflow.runtime.job_status import JobStatus
 from aflow.runtime.options import Options
@@ -93,12 +93,17 @@ class StepAccess:
 
         Raises ``JobStopped``, and ``FlowDefinitionError`` for a step without such a state.
         """
-        found = [
-            (operator.context.key_groups, self._named(operator.readable_state()))
-            for task in self.running_attempt().built.tasks
-            for operator in task.chain.operators
-            if operator.name == self._step
-        ]
+        found: list[tuple[KeyGroupRange, NamedState]] = []
+        for task in self.running_attempt().built.tasks:
+            for operator in task.chain.operators:
+                if operator.name != self._step:
+                    continue
+                if task.stopped_at is not None:  # its operators are closed, and without state
+                    raise JobStopped(
+                        f"step {self._step!r} of job {self._setup.plan.flow!r} has ended, so it has no state to read"
+                    )
+                state = self._named(operator.readable_state())
+                found.append((operator.context.key_groups, state))
         if not found:
             raise self._unreadable()  # a source, or a step that is one with others
         return found
@@ -124,7 +129,7 @@ class StepAccess:
 
     # --------------------------------------------------------------------------------- checkpoints
 
-    async def stored(self, group: int | None = None) -> StoredStep:
+    async def stored(self, group: int | None = None) -> StepInCheckpoint:
         """Return the state in the last completed checkpoint: of the subtask that has ``group``, or of all.
 
         Raises ``JobStopped`` if the job has ended or is not yet started, ``CheckpointError`` if there is no checkpoint,
@@ -154,7 +159,7 @@ class StepAccess:
             self._checked_now()  # raises if the job has ended meanwhile, which closes the storage
             raise
 
-    def in_checkpoint(self, step: StoredStep) -> NamedState:
+    def in_checkpoint(self, step: StepInCheckpoint) -> NamedState:
         """Return the state without keys, for checks. Raises ``FlowDefinitionError`` as ``live``."""
         return self._named(step.view())
 

@@ -19,7 +19,7 @@ from typing import Any, Final, Literal, Protocol, TypeAlias
 from aflow.errors import FlowDefinitionError, JobStopped, shown
 from aflow.model.key_groups import key_group
 from aflow.model.keys import UnsupportedKey
-from aflow.runtime.checkpoints.stored_state import StoredReads, StoredRows, StoredStep
+from aflow.runtime.checkpoints.stored_state import SelectedRows, StepInCheckpoint, StoredReads
 from aflow.runtime.job_setup import JobSetup
 from aflow.runtime.state_access import JobNow as JobNow
 from aflow.runtime.state_access import NamedState, StepAccess
@@ -136,7 +136,8 @@ class StateReader:
         once, with a value that it had during the listing. A restart of the job raises ``JobStopped``. A checkpoint
         does not change: all values are from the same one.
         """
-        _check_limit(limit)
+        if limit is not None:
+            _check_limit(limit)
         async with aclosing(
             self._pieces(prefix, limit, after, await self._source(as_of))
         ) as pieces:
@@ -241,12 +242,12 @@ class _LiveKeys:
 class _StoredKeys:
     """The keys of one checkpoint, selected and read in a thread."""
 
-    def __init__(self, access: StepAccess, step: StoredStep) -> None:
+    def __init__(self, access: StepAccess, step: StepInCheckpoint) -> None:
         self._access = access
         self._step = step
         self._name = access.in_checkpoint(step).name
         #: The rows of the last selection.
-        self._selected = StoredRows(step, {})
+        self._selected = SelectedRows(step, {})
         self.checkpoint: Final = step.manifest.id
 
     async def fill(self, selection: KeySelection) -> None:
@@ -264,5 +265,5 @@ def _check_as_of(as_of: object) -> None:
 
 
 def _check_limit(limit: object) -> None:
-    if limit is not None and (type(limit) is not int or limit < 1):
+    if type(limit) is not int or limit < 1:
         raise FlowDefinitionError(f"limit is a number of keys from 1 on, not {shown(limit)}")

@@ -164,8 +164,7 @@ class AsyncOperator(Operator):
         """Each record whose result was not emitted is an entry, and each moment that a call waits for is a timer."""
         if self._handlers is not None:
             return self._handlers.size()
-        entries = len(self.scheduler.queue.calls)
-        return StateSize(entries=entries, processing_timers=self.scheduler.timers)
+        return StateSize(len(self.scheduler.queue.calls), processing_timers=self.scheduler.timers)
 
     def declares(self) -> Mapping[str, bytes] | None:
         return None if self._handlers is None else self._handlers.declares()

@@ -104,7 +104,7 @@ class LiveEntries:
             yield OpenContents(one.window, one.held, one.firing)
 
 
-class StoredEntries:
+class WindowsInCheckpoint:
     """Windows of a general window step in a checkpoint."""
 
     def __init__(self, by_key: Mapping[Hashable, list[OpenContents]]) -> None:
@@ -137,7 +137,7 @@ def stored_windows(
             raise RestoreError(
                 f"step {key_codec.operator!r} cannot read the contents of key {shown(key)} in a window: {exc}"
             ) from exc
-    return OpenWindows(StoredEntries(by_key), key_codec, contents.seen)
+    return OpenWindows(WindowsInCheckpoint(by_key), key_codec, contents.seen)
 
 
 def merged_panes(

@@ -30,8 +30,8 @@ class Restored:
 class StepReader(Protocol):
     """An optional part of a storage: it reads the state of one step without that of the others.
 
-    ``job.state(…)`` uses it for reads of the last checkpoint. Without it, such a read calls ``latest``, as it does for
-    a subclass that overrides ``latest`` only.
+    ``job.state(…)`` uses it for reads of the last checkpoint. Without it such a read calls ``latest``, also in a
+    subclass that overrides ``latest`` only.
     """
 
     async def latest_of(self, step: str, groups: KeyGroupRange) -> Restored | None:

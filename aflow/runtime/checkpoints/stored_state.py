@@ -65,7 +65,7 @@ class _Nowhere:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredStep:
+class StepInCheckpoint:
     """The keyed state of one step in one checkpoint, as bytes.
 
     ``rows`` and ``selected`` block: call them in a thread.
@@ -85,10 +85,10 @@ class StoredStep:
         with wrap_read_errors(f"the state of step {self.context.name!r} in the checkpoint"):
             return self.operator().stored_state(snapshot, self.context)
 
-    def rows(self, name: str, keys: Iterable[Hashable]) -> StoredRows:
+    def rows(self, name: str, keys: Iterable[Hashable]) -> SelectedRows:
         """Return the rows of ``keys`` that state ``name`` needs. Raises ``RestoreError``."""
         key_codec = self.readable().key_codec
-        rows = StoredRows(self, {key: [] for key in keys})
+        rows = SelectedRows(self, {key: [] for key in keys})
         groups = frozenset(map(key_codec.group_of, rows.by_key)) & self.snapshot.keyed.keys()
         with wrap_read_errors(f"the keys of step {self.context.name!r} in the checkpoint"):
             for group in groups:
@@ -106,7 +106,7 @@ class StoredStep:
             raise InternalError(f"step {self.context.name!r} has no state that can be read")
         return view
 
-    def selected(self, name: str, selection: KeySelection) -> StoredRows:
+    def selected(self, name: str, selection: KeySelection) -> SelectedRows:
         """Select keys of state ``name``, and return their rows. Raises ``RestoreError``."""
         with wrap_read_errors(f"the keys of step {self.context.name!r} in the checkpoint"):
             for _ in selection.fill(self._keys(name, self.readable().key_codec.keys)):
@@ -141,11 +141,11 @@ class StoredStep:
         ]
 
 
-class StoredRows:
+class SelectedRows:
     """The rows of some keys of a stored step, as bytes, in the order in which the keys were selected."""
 
     def __init__(
-        self, step: StoredStep, by_key: dict[Hashable, list[tuple[int, str, Entry]]]
+        self, step: StepInCheckpoint, by_key: dict[Hashable, list[tuple[int, str, Entry]]]
     ) -> None:
         self._step = step
         #: Key group, name and entry of each row of a key.
@@ -183,7 +183,7 @@ class StoredReads:
         #: Made on the loop of the job.
         self._limiter: CapacityLimiter | None = None
         #: The state of steps in the newest checkpoint, by step and key groups, the last used one last.
-        self._cached: OrderedDict[tuple[str, KeyGroupRange], StoredStep] = OrderedDict()
+        self._cached: OrderedDict[tuple[str, KeyGroupRange], StepInCheckpoint] = OrderedDict()
         #: The number of the newest checkpoint when they were read.
         self._newest: int | None = None
 
@@ -201,7 +201,7 @@ class StoredReads:
         *,
         key_groups: int,
         clock: Clock,
-    ) -> StoredStep:
+    ) -> StepInCheckpoint:
         """Return the state of a step in the last completed checkpoint, at least that of ``groups``.
 
         Raises ``CheckpointError`` if there is none, and ``RestoreError`` if none can be read.
@@ -236,11 +236,11 @@ class StoredReads:
             )
             snapshot = restored.states.get(name, OperatorSnapshot())
             size = _size(restored.manifest, name, groups)
-            found = StoredStep(restored.manifest, snapshot, size, operator, context)
+            found = StepInCheckpoint(restored.manifest, snapshot, size, operator, context)
             self._cache(name, groups, found)
             return found
 
-    def _cache(self, name: str, groups: KeyGroupRange, found: StoredStep) -> None:
+    def _cache(self, name: str, groups: KeyGroupRange, found: StepInCheckpoint) -> None:
         if found.size <= _CACHED:
             self._cached[name, groups] = found
             while sum(one.size for one in self._cached.values()) > _CACHED:

@@ -60,7 +60,10 @@ def test_windows_are_merged_from_their_panes_which_stay_as_they_are(
     panes: dict[int, list[int]], starts: set[int], size: int, summed: bool
 ) -> None:
     accumulation = reducing(lambda a, b: a + b) if summed else lists()
-    make: Callable[[list[int]], Any] = sum if summed else list
+
+    def make(numbers: list[int]) -> Any:
+        return sum(numbers) if summed else list(numbers)
+
     parts = [(start, make(panes[start])) for start in sorted(panes)]
 
     found = dict(merged_panes(parts, sorted(starts), size, accumulation))

@@ -342,7 +342,7 @@ async def test_none_is_a_value_and_no_state_is_none() -> None:
 async def test_wrong_arguments_are_refused() -> None:
     async with sums(PushSource[Pair]()).start() as job:
         reader = job.state("sum")
-        for limit in (0, -1, True, 1.5):
+        for limit in (0, -1, True, 1.5, None):
             with pytest.raises(FlowDefinitionError, match="limit is a number of keys from 1 on"):
                 await reader.page(limit=limit)  # type: ignore[arg-type]
         with pytest.raises(FlowDefinitionError, match="as_of is 'live' or 'checkpoint', not 'now'"):
@@ -361,6 +361,24 @@ async def test_wrong_arguments_are_refused() -> None:
             FlowDefinitionError, match="no state named 'totals'; it has: 'accumulator'"
         ):
             await job.state("sum", "totals").get("a")
+
+
+@virtual_time
+async def test_a_step_that_has_ended_before_the_job_has_no_state() -> None:
+    flow = Flow("two")
+    ended: list[Pair] = [("a", 1)]
+    for name, source in (("ended", ended), ("open", PushSource[Pair]())):
+        pairs = flow.source(source, name=name).key_by(lambda pair: pair[0], name=f"key {name}")
+        pairs.fold(int, lambda total, pair: total + pair[1], name=f"sum of {name}").to(
+            CollectSink[int](), name=f"out of {name}"
+        )
+    async with flow.start() as job:
+        await settle()
+        with pytest.raises(JobStopped, match="step 'sum of ended' of job 'two' has ended"):
+            await job.state("sum of ended").get("a")
+        with pytest.raises(JobStopped, match="has ended"):
+            await job.state("sum of ended").page()
+        assert await job.state("sum of open").get("a") is None
 
 
 @virtual_time
