@@ -7,7 +7,8 @@ the calls that are begun then, and emits each of their results as a batch of its
 need to know nothing. Watermarks and timers belong to no question.
 
 A correlation counts its parts: batches in channels, calls, elements in queues. If none is left and there was no reply,
-there will be none. Storm tracks tuples in this way.
+there will be none. Storm tracks tuples in this way. A traced record has a correlation for the same reason: its calls
+have to find its trace.
 """
 
 from __future__ import annotations
@@ -15,9 +16,11 @@ from __future__ import annotations
 import asyncio
 import threading
 from collections.abc import Callable
+from dataclasses import dataclass
 from typing import Any, Final
 
 from aflow.errors import JobStopped, NoResult
+from aflow.model.record_trace import RecordTrace
 
 
 class Question:
@@ -43,13 +46,36 @@ class Question:
         )
 
 
+@dataclass(slots=True)
+class Followed:
+    """The question of a record, its trace, or both, through all attempts of a job."""
+
+    question: Question | None
+    trace: RecordTrace | None = None
+
+    def fail(self, error: Exception) -> None:
+        """The record was not accepted, because of ``error``."""
+        if self.question is not None:
+            self.question.fail(error)
+        if self.trace is not None:
+            self.trace.processed()
+
+
 class Correlation:
-    """One way of the record of a question through one attempt of a job."""
+    """One way of the record of a question, or of a traced one, through one attempt of a job."""
 
-    __slots__ = ("_parts", "question")
+    __slots__ = ("_on_released", "_parts", "question", "trace")
 
-    def __init__(self, question: Question) -> None:
+    def __init__(
+        self,
+        question: Question | None,
+        trace: RecordTrace | None = None,
+        on_released: Callable[[], object] | None = None,
+    ) -> None:
+        """``on_released`` is called when the last part is released."""
         self.question: Final = question
+        self.trace: Final = trace
+        self._on_released = on_released
         #: Parts of the pipeline that hold the record, or something made of it.
         self._parts = 0
 
@@ -58,14 +84,25 @@ class Correlation:
         self._parts += 1
 
     def release(self) -> None:
-        """Discount a part; at the last one there is no result."""
+        """Discount a part; at the last one the record is processed, and no result follows."""
         self._parts -= 1
-        if not self._parts and not self.question.answer.done():
+        if self._parts:
+            return
+        if self.question is not None:
             self.question.fail(NoResult("the pipeline has no result for the record"))
+        if self.trace is not None:
+            self.trace.processed()
+        if self._on_released is not None:
+            self._on_released()
+
+    def withdraw(self) -> None:
+        """The record was not accepted."""
+        if self.trace is not None:
+            self.trace.processed()
 
     def reply(self, value: object) -> None:
         """Answer the question with ``value``, unless it was answered or the host does not wait any more."""
-        if not self.question.answer.done():
+        if self.question is not None and not self.question.answer.done():
             self.question.answer.set_result(value)
 
     def run(self, work: Callable[[], None]) -> None:

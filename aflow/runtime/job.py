@@ -8,7 +8,6 @@ task, one ``JobAttempt`` runs after the other, until one ends normally or the re
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Sequence
 from contextlib import AsyncExitStack, suppress
@@ -25,7 +24,6 @@ from aflow.errors import (
     JobStopped,
     RestoreError,
     StopTimeout,
-    message_of,
 )
 from aflow.graph.plan import Plan
 from aflow.machines.restart import GiveUp, Restart
@@ -35,10 +33,11 @@ from aflow.runtime.attempt import Checkpoints, JobAttempt
 from aflow.runtime.builtin_connectors.result_sink import Results, ResultSink
 from aflow.runtime.calls.reports import Reports
 from aflow.runtime.calls.watchdog import watching
-from aflow.runtime.checkpoints.statistics import CheckpointInfo, CheckpointTally, Outcome
+from aflow.runtime.checkpoints.statistics import CheckpointInfo, CheckpointTally
 from aflow.runtime.checkpoints.storage import CheckpointStorage
-from aflow.runtime.current_job import enter_job, is_inside, outside_of_jobs, refuse_inside
+from aflow.runtime.current_job import enter_job, is_inside, refuse_inside
 from aflow.runtime.failures import first_cause
+from aflow.runtime.job_events import JobEvents, trace_sources
 from aflow.runtime.job_metrics import job_metrics, unfinished_work
 from aflow.runtime.job_setup import JobSetup
 from aflow.runtime.job_status import JobStatus, StatusRecord
@@ -52,7 +51,6 @@ from aflow.runtime.plan_ends import (
 )
 from aflow.runtime.questions import OpenQuestions
 from aflow.runtime.recovery import (
-    JobEvent,
     JobRestarted,
     JobRestored,
     RecoveryOptions,
@@ -69,8 +67,6 @@ from aflow.runtime.start_reminder import StartReminder
 from aflow.runtime.state_query import StateReader
 
 T = TypeVar("T")
-
-_log = logging.getLogger("aflow.job")
 
 #: Errors of the pipeline or of the stored state, which another attempt would repeat.
 _FINAL_ERRORS = (FlowDefinitionError, RestoreError)
@@ -96,7 +92,8 @@ class Job:
         if self._recovery.checkpointing is None:
             check_without_checkpoints(plan)
         self._start_from = start_from(self._recovery.restore)
-        self._reports = Reports(plan.flow, self._emit_event, lambda: self._options.clock.now())
+        self._events = JobEvents(plan.flow, self._recovery.on_event)
+        self._reports = Reports(plan.flow, self._events.emit, lambda: self._options.clock.now())
         self._attempt = JobAttempt(plan, options, self._reports)
         self._storage: CheckpointStorage | None = None
         self._tally = CheckpointTally()
@@ -112,7 +109,7 @@ class Job:
         self._last_savepoint: str | None = None
         self._cancelled = False
         self._reminder = StartReminder(plan.flow)
-        self._status = StatusRecord(plan.flow)
+        self._status = StatusRecord(plan.flow, self._events.status_changed)
         self._questions = OpenQuestions(plan)
 
     @property
@@ -151,6 +148,9 @@ class Job:
         self._reminder.settled = True
         loop = asyncio.get_running_loop()
         self._options = self._options.on(loop)
+        if self._options.telemetry is not None:
+            telemetry = self._options.telemetry.observe(self, self._options.clock)
+            self._events.telemetry, self._reports.tracer = telemetry, telemetry.tracer
         self._status.change(JobStatus.STARTING)
         started: asyncio.Future[None] = loop.create_future()
         self._running = asyncio.create_task(self._run(started), name=f"aflow {self.name}")
@@ -225,6 +225,8 @@ class Job:
             place = self._new_savepoint(savepoint, "stop(savepoint=…)")
             if self.running:
                 self._last_savepoint = self._attempt.last_savepoint = place
+        if self.running and self._stopping is not drain:
+            self._events.stop_requested(drain=drain, savepoint=place, seconds=seconds)
         self._stopping = drain
         self._stop_wanted.set()
         if self._status.now is JobStatus.RUNNING:
@@ -242,6 +244,7 @@ class Job:
         if self.running:
             left = unfinished_work(self._attempt.built, self.metrics())
             await self.cancel()
+            self._events.stop_timed_out(seconds, left)
             raise StopTimeout(
                 f"job {self.name!r} was cancelled, since stop() did not end within {seconds:g} s; left were {left}"
             )
@@ -281,6 +284,11 @@ class Job:
     def checkpoints(self) -> Sequence[CheckpointInfo]:
         """The latest checkpoints with their outcomes, oldest first, over all restarts."""
         return list(self._tally.latest.values())
+
+    @property
+    def takes_checkpoints(self) -> bool:
+        """True if the job was started with ``checkpointing``."""
+        return self._recovery.checkpointing is not None
 
     @property
     def restarts(self) -> Sequence[JobRestarted]:
@@ -363,6 +371,7 @@ class Job:
                 if not isinstance(self._recovery.restarts, NoRestart):
                     for sink in result_sinks(self._plan):
                         sink.outlive_failures()
+                stack.callback(trace_sources(self._plan, self._events.telemetry))
                 for source in sources_of(self._plan):
                     stack.push_async_callback(source.on_job_end)
                 self._storage = await opened_storage(self._recovery.checkpointing, self.name)
@@ -375,6 +384,7 @@ class Job:
             raise
         except BaseException as exc:
             self._failure = first_cause(exc)
+            self._events.failed(self._failure)
             self._status.change(JobStatus.FAILED)
             if not isinstance(self._failure, Exception):
                 raise  # KeyboardInterrupt and SystemExit are errors of the program, not of the job
@@ -427,13 +437,7 @@ class Job:
         self._restarts.append(restarting)
         self._questions.attempt_failed()
         self._status.change(JobStatus.RESTARTING)
-        _log.warning(
-            "job %r failed and is restarted in %d ms: %s",
-            self.name,
-            decision.delay,
-            message_of(cause),
-        )
-        self._emit_event(restarting)
+        self._events.restarted(restarting)
         self._attempt.closing = False  # everything is closed, and the wait can be cancelled
         with suppress(TimeoutError):
             async with asyncio.timeout(decision.delay / 1000):
@@ -451,15 +455,13 @@ class Job:
         restored = await checkpoint_of(start, storage)
         if restored is not None:
             self._status.change(JobStatus.RESTORING)
-            self._emit_event(
+            self._events.restored(
                 JobRestored(
                     checkpoint=restored.manifest.id,
                     passed_over=restored.passed_over,
                     path="" if own else str(self._start_from),
                 )
             )
-        for reason in () if restored is None else restored.passed_over:
-            _log.warning("job %r skips a checkpoint: %s", self.name, reason)
         return Checkpoints(
             settings,
             storage,
@@ -472,19 +474,7 @@ class Job:
 
     def _checkpoint_ended(self, info: CheckpointInfo) -> None:
         self._tally.count(info)
-        if info.outcome is Outcome.FAILED:
-            _log.warning(
-                "job %r: %s %d failed: %s", self.name, info.kind.value, info.id, info.reason
-            )
-        self._emit_event(info)
-
-    def _emit_event(self, event: JobEvent) -> None:
-        if self._recovery.on_event is not None:
-            try:
-                with outside_of_jobs():
-                    self._recovery.on_event(event)
-            except Exception:
-                _log.exception("job %r: on_event failed", self.name)
+        self._events.checkpoint_ended(info)
 
     async def _take(self, kind: CheckpointKind, path: str | None) -> CheckpointInfo:
         coordinator = self._attempt.coordinator

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import logging
+from collections.abc import Callable
 from enum import Enum
 from typing import Final
 
-_log = logging.getLogger("aflow.job")
+from aflow.runtime import log_events
 
 
 class JobStatus(Enum):
@@ -44,8 +44,9 @@ _ENDED: Final = frozenset({JobStatus.FINISHED, JobStatus.CANCELLED, JobStatus.FA
 class StatusRecord:
     """The status of one job, and the coroutines that wait until it runs."""
 
-    def __init__(self, job: str) -> None:
+    def __init__(self, job: str, on_change: Callable[[JobStatus], None]) -> None:
         self._job = job
+        self._on_change = on_change
         self.now = JobStatus.CREATED
         #: Set when the job runs for the first time, and when it ends.
         self._settled = asyncio.Event()
@@ -54,13 +55,16 @@ class StatusRecord:
         """Enter ``status``; harmless if it is the present one. A status that has ended is kept."""
         if status is self.now or self.now.has_ended:
             return
-        _log.info(
+        log_events.STATUS.log(
             "job %r is %s",
             self._job,
             status.value,
-            extra={"job": self._job, "status": status.value, "previous_status": self.now.value},
+            job=self._job,
+            status=status.value,
+            previous_status=self.now.value,
         )
         self.now = status
+        self._on_change(status)
         if status is JobStatus.RUNNING or status.has_ended:
             self._settled.set()
         elif status in (JobStatus.STARTING, JobStatus.RESTORING, JobStatus.RESTARTING):

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from aflow.connect import Writer
 from aflow.errors import AflowError, InternalError, OperatorError, described
@@ -24,6 +23,7 @@ from aflow.operators.calls.operator import AsyncOperator
 from aflow.operators.fused import FusedOperator
 from aflow.operators.pieces import OnePiece
 from aflow.operators.sink import SinkOperator
+from aflow.runtime import log_events
 from aflow.runtime.alignment import AlignedGroups, AlignedMember
 from aflow.runtime.calls.reports import Reports
 from aflow.runtime.calls.slots import CallSlots
@@ -42,8 +42,6 @@ from aflow.runtime.source_watermarks import check_source_watermarks
 from aflow.runtime.task_environment import TaskEnvironment
 from aflow.runtime.timer_service import LoopTimer
 from aflow.runtime.watermark_links import DividingLink, FiringOutput
-
-_log: Final = logging.getLogger("aflow.job")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -200,6 +198,9 @@ class ChainBuilder:
         rooms: Mapping[int, Sequence[Room]],
         pieces: Mapping[int, OperatorPieces],
     ) -> dict[AsyncOperator, CallSlots]:
+        calls = {node: one for node, one in operators.items() if isinstance(one, AsyncOperator)}
+        for one in calls.values():
+            one.followed.tracer = self._reports.tracer
         return {
             one: CallSlots(
                 one,
@@ -209,8 +210,7 @@ class ChainBuilder:
                 pieces=pieces[node],
                 report=self._reports.give_up,
             )
-            for node, one in operators.items()
-            if isinstance(one, AsyncOperator)
+            for node, one in calls.items()
         }
 
     def _count(self, node: Node) -> StepCounters:
@@ -247,10 +247,14 @@ class ChainBuilder:
             buckets=self._buckets,
             steady=self._options.clock.steady,
             random=self._options.random,
-            warn=_log.warning,
+            warn=partial(_warn, self._plan.flow, node.name),
             # Results carry watermarks that depend on those after them, so they are emitted together.
             pieces=OnePiece() if node.fires_in_order else pieces,
         )
+
+
+def _warn(job: str, step: str, text: str) -> None:
+    log_events.RESULTS_NOT_STORED.log("%s", text, job=job, step=step)
 
 
 def _sink(writer: Writer[Any], sinks: dict[SinkOperator, asyncio.Event]) -> SinkOperator:

@@ -18,6 +18,7 @@ from aflow.model.time import positive_millis
 from aflow.runtime.channel import DEFAULT_CAPACITY
 from aflow.runtime.clock import RuntimeClock, SystemClock, clock_on
 from aflow.runtime.samples import RecordSamples
+from aflow.runtime.telemetry import Telemetry
 from aflow.state.backend_choice import InMemory, OnDisk, StateBackend
 
 
@@ -50,6 +51,8 @@ class Options:
     samples: RecordSamples | None = None
     """Samples of the records that steps emit, for ``Job.samples`` and the page of ``aflow.web``, where all who may read
     see them. Maps and filters in a row then run one by one, which is slower. None: no samples."""
+    telemetry: Telemetry | None = None
+    """A tool for traces and metrics, such as ``OpenTelemetry()`` of ``aflow.telemetry``. None: no tracing."""
     clock: RuntimeClock = field(default_factory=SystemClock)
     """The clock of processing time: that of the machine by default, or that of the loop on a loop of virtual time."""
 
@@ -76,6 +79,10 @@ class Options:
         if not isinstance(self.state, InMemory | OnDisk):
             raise FlowDefinitionError(
                 f"Options.state takes InMemory() or OnDisk(), not {shown(self.state)}"
+            )
+        if self.telemetry is not None and not isinstance(self.telemetry, Telemetry):
+            raise FlowDefinitionError(
+                f"Options.telemetry takes OpenTelemetry() of aflow.telemetry, not {shown(self.telemetry)}"
             )
 
     def batch_size(self, nodes: Iterable[Node], turn: Turn) -> BatchSize:

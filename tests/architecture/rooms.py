@@ -29,6 +29,7 @@ ORDER: Final = (
     "api",
     "aflow",
     "web",
+    "telemetry",
     "testing",
     "cli",
 )
@@ -66,6 +67,7 @@ THIRD_PARTY: Final = {
     "msgspec": frozenset(
         {"model", "machines", "state", "operators", "runtime", "backfill", "web", "cli"}
     ),
+    "opentelemetry": frozenset({"telemetry"}),
     "orjson": frozenset({"model", "web", "cli"}),
     "prometheus_client": frozenset({"web"}),
     "rocksdict": frozenset({"state"}),

@@ -50,6 +50,7 @@ flow = af.Flow("rocksdb")
 flow.source([1]).key_by(lambda n: n).fold(int, lambda a, b: a + b, name="sum").to(af.CollectSink())
 asyncio.run(flow.run(options=af.Options(state=af.backends.OnDisk(af.backends.DiskEngine.ROCKSDB))))
 """,
+    "otel": "import aflow.telemetry",
     "web": "import aflow.web",
     "spark": "from aflow_connectors.spark.environment import check_packages; check_packages()",
 }
@@ -144,6 +145,19 @@ def test_the_wheel_has_the_two_packages_only(wheel: Path) -> None:
         top = {name.partition("/")[0] for name in archive.namelist()}
 
     assert top == {"aflow", "aflow_connectors", f"{NAME.replace('-', '_')}-{VERSION}.dist-info"}
+
+
+def test_the_wheel_has_the_page_and_the_licences_of_its_parts(wheel: Path) -> None:
+    static = PROJECT / "aflow" / "web" / "static"
+    files = {path.relative_to(PROJECT).as_posix() for path in static.rglob("*") if path.is_file()}
+    licences = {path.name for path in static.glob("vendor/LICENSE.*.txt")}
+
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+
+    assert len(files) > 15
+    assert files <= names
+    assert licences <= {Path(name).name for name in names if ".dist-info/licenses/" in name}
 
 
 def test_the_first_example_runs_where_only_the_wheel_is_installed(

@@ -16,6 +16,7 @@ from prometheus_client.openmetrics import parser
 import aflow as af
 from aflow import Checkpointing, CollectSink, Flow, PushSource
 from aflow.metrics import TaskMetrics
+from aflow.runtime.metric_table import MetricMemory
 from aflow.testing.virtual_time import settle, virtual_time
 from aflow.web import JobCollector
 from aflow.web import collector as collector_module
@@ -140,7 +141,7 @@ async def test_counters_of_the_job_go_on_over_a_restart_and_those_of_steps_start
 
 
 def test_a_rounding_error_of_a_busy_time_does_not_look_like_a_reset() -> None:
-    memory = collector_module.ScrapeMemory()
+    memory = MetricMemory()
 
     def busy(seconds: float) -> float:
         return memory.busy(

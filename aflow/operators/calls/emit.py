@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from itertools import groupby
 from typing import Any, Final
 
-from aflow.machines.calls.call import Call, CallError
+from aflow.machines.calls.call import NO_RESULT, Call, CallError
 from aflow.machines.calls.failures import call_failed
 from aflow.machines.calls.on_error import DeadLetter, FailedRecord
 from aflow.machines.calls.settings import CallResults, CallSettings
@@ -39,14 +39,33 @@ def send_results(calls: Sequence[Call], settings: CallSettings, output: Output, 
         _send(alike, [call.timestamp for call in alike] if timed else None, settings, output, step)
 
 
-def send_failure(
-    call: Call, settings: CallSettings, output: Output, step: str, now: Timestamp
-) -> None:
-    """Emit the dead letter of ``call``, which has no result, if the policy asks for one; ``now`` in epoch ms."""
+def send_with_failures(
+    run: Sequence[Call],
+    settings: CallSettings,
+    output: Output,
+    step: str,
+    now: Callable[[], Timestamp],
+) -> int:
+    """Emit results and dead letters of ``run`` in its order, so that consumers of both see that order.
+
+    Return the number of calls without a result; ``now`` returns the time of a dead letter (epoch ms).
+    """
     policy = settings.on_error
-    if isinstance(policy, DeadLetter):
-        times = None if call.timestamp is None else [call.timestamp]
-        output.side(policy.tag.name, Batch([_failed(call, step, now)], times))
+    failures = 0
+    results: list[Call] = []
+    for call in run:
+        if call.result is not NO_RESULT:
+            results.append(call)
+            continue
+        failures += 1
+        if isinstance(policy, DeadLetter):
+            if results:
+                send_results(results, settings, output, step)
+                results = []
+            times = None if call.timestamp is None else [call.timestamp]
+            output.side(policy.tag.name, Batch([_failed(call, step, now())], times))
+    send_results(results, settings, output, step)
+    return failures
 
 
 def _send(

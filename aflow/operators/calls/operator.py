@@ -17,21 +17,19 @@ from functools import partial
 from typing import Any, Final
 
 from aflow.machines.calls.cache import check_cache_key
-from aflow.machines.calls.call import NO_RESULT, Call, calls_of
+from aflow.machines.calls.call import Call, calls_of
 from aflow.machines.calls.counters import CallCounters
 from aflow.machines.calls.failures import call_failed
 from aflow.machines.calls.limits import StepLimits
-from aflow.machines.calls.on_error import DeadLetter
 from aflow.machines.calls.queues import CallQueue, OrderedCalls, UnorderedCalls
 from aflow.machines.calls.scheduler import CallScheduler
 from aflow.machines.calls.settings import CallOrder, CallSettings
 from aflow.model.batch import Batch
 from aflow.model.elements import ACTIVE, IDLE, Active, Idle, Marker, Watermark
-from aflow.model.questions import current_correlation
 from aflow.model.time import MIN_TIMESTAMP, Timestamp
 from aflow.operators.base import RAISED, Operator, OperatorContext, StateSize
-from aflow.operators.calls.asked_calls import AskedCalls
-from aflow.operators.calls.emit import send_failure, send_results
+from aflow.operators.calls.emit import send_results, send_with_failures
+from aflow.operators.calls.followed_calls import FollowedCalls
 from aflow.operators.calls.functions import step_functions
 from aflow.operators.calls.handlers.keyed_handlers import KeyedHandlers
 from aflow.operators.calls.markers import WaitingMarkers
@@ -79,7 +77,8 @@ class AsyncOperator(Operator):
         self._idle = False
         self._valid_keys: Final = ValidKeys()
         self._markers: Final = WaitingMarkers()
-        self._asked: Final = AskedCalls()
+        #: Set by the runtime: its tracer.
+        self.followed: Final = FollowedCalls()
         #: The time to which the alarm is set (epoch ms).
         self._alarm_at: Timestamp | None = None
         cache = settings.cache
@@ -187,8 +186,7 @@ class AsyncOperator(Operator):
 
     def process(self, batch: Batch[Any]) -> None:
         calls = calls_of(batch, self._keys_of(batch) if self._is_keyed else None)
-        if (correlation := current_correlation()) is not None:
-            self._asked.add(calls, correlation)
+        self.followed.arrived(calls, self.name)
         self._put(calls)
         self._act()
         self.on_ready()
@@ -320,6 +318,10 @@ class AsyncOperator(Operator):
             return settings.call(call.value, self.context.resource)
         return settings.call(call.value)
 
+    def invoke_followed(self, call: Call) -> Awaitable[Any]:
+        """As ``invoke``, in a job that traces some calls."""
+        return self.followed.invoke(call, partial(self.invoke, call))
+
     @property
     def plain_call(self) -> Callable[[Any], Awaitable[Any]]:
         """The function of a record's value that a slot awaits in a plain step."""
@@ -406,7 +408,7 @@ class AsyncOperator(Operator):
             raise scheduler.instructions.failure
         for one in scheduler.queue.take():
             if isinstance(one, list):
-                self._asked.emit(one, self._emit_run)
+                self.followed.emit(one, self._emit_run, self.settings.on_error)
                 if self._markers:
                     self._emit_markers(one)
             else:
@@ -429,26 +431,11 @@ class AsyncOperator(Operator):
 
     def _emit_results(self, run: list[Call]) -> None:
         if self.scheduler.without_results:
-            self._emit_with_failures(run)
+            self.scheduler.without_results -= send_with_failures(
+                run, self.settings, self.output, self.name, self.context.clock.now
+            )
         else:
             send_results(run, self.settings, self.output, self.name)
-
-    def _emit_with_failures(self, run: list[Call]) -> None:
-        """Emit results and dead letters of ``run`` in its order, so that consumers of both see that order."""
-        dead_letters = isinstance(self.settings.on_error, DeadLetter)
-        results: list[Call] = []
-        for call in run:
-            if call.result is not NO_RESULT:
-                results.append(call)
-                continue
-            self.scheduler.without_results -= 1
-            if dead_letters:
-                if results:
-                    send_results(results, self.settings, self.output, self.name)
-                    results = []
-                now = self.context.clock.now()
-                send_failure(call, self.settings, self.output, self.name, now)
-        send_results(results, self.settings, self.output, self.name)
 
     def _emit_fence(self, fence: Watermark | Idle | Active) -> None:
         match fence:

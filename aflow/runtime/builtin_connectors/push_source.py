@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from asyncio import Future, get_running_loop
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, Generic, TypeAlias, TypeVar
 
 from aflow.connect import Chunk, Position, Reader, Source, Split
 from aflow.errors import FlowDefinitionError, JobStopped, SourceError, SourceFull
 from aflow.model.questions import Correlation, Question
+from aflow.model.record_trace import RecordTracer
 from aflow.model.time import Instant, Timestamp, to_timestamp
 from aflow.runtime.builtin_connectors.asked_chunk import AskedChunk
 from aflow.runtime.builtin_connectors.record_count import check_capacity, count_in
@@ -63,7 +64,7 @@ class PushSource(Source[T], Generic[T]):
         """
         record = self._record(value, timestamp)
         if self._inbox.has_room:
-            self._inbox.put(record)
+            self._inbox.put(record, None)
         else:
             await self._inbox.queue_up(deque((record,)), 1)
 
@@ -76,7 +77,7 @@ class PushSource(Source[T], Generic[T]):
         records = deque(self._record(value, None) for value in values)
         count = len(records)
         while records and self._inbox.has_room:
-            self._inbox.put(records.popleft())
+            self._inbox.put(records.popleft(), None)
         if records:
             await self._inbox.queue_up(records, count)
 
@@ -88,7 +89,7 @@ class PushSource(Source[T], Generic[T]):
                 f"{_NAME} holds {self.waiting} records of a capacity of {self._inbox.capacity}: the pipeline is slower "
                 f"than its input; use `await send(…)`, drop the record or raise capacity"
             )
-        self._inbox.put(record)
+        self._inbox.put(record, None)
 
     async def send_question(self, value: T, timestamp: Instant | None, question: Question) -> None:
         """Send the record of a question, as ``send``; used by ``Job.ask``."""
@@ -97,6 +98,10 @@ class PushSource(Source[T], Generic[T]):
             self._inbox.put(record, question)
         else:
             await self._inbox.queue_up(deque((record,)), 1, question)
+
+    def trace_with(self, tracer: RecordTracer | None, name: str) -> None:
+        """Ask ``tracer`` about each record that is sent from now on, to the source ``name``; None: about none."""
+        self._inbox.trace_with(tracer, name)
 
     def close(self) -> None:
         """End the input. Records that were sent, including those of waiting senders, are processed first."""
@@ -138,18 +143,18 @@ class PushSource(Source[T], Generic[T]):
 class _Sender(Generic[T]):
     """A sender that waits for room: its remaining records, and a future for the end of its wait."""
 
-    __slots__ = ("count", "question", "records", "served")
+    __slots__ = ("correlations", "count", "records", "served")
 
     def __init__(
         self,
         records: deque[_Record[T]],
         count: int,
-        question: Question | None,
+        correlations: deque[Correlation | None] | None,
         served: Future[None],
     ) -> None:
         self.records = records
-        #: The question of its only record.
-        self.question = question
+        #: For each of ``records``; None if none of them is followed.
+        self.correlations = correlations
         #: Records of the call, including those that were accepted at once.
         self.count = count
         self.served = served
@@ -164,8 +169,14 @@ class _Inbox(Generic[T]):
         self.records: deque[_Record[T]] = deque()
         #: The number of records that were taken.
         self._taken = 0
-        #: By the number of their record, the first is 0: those of accepted records that were not taken.
-        self._questions: dict[int, Question] = {}
+        #: By the number of their record, the first is 0: those of accepted records that were not taken, with a question
+        #: or a trace.
+        self._followed: dict[int, Correlation] = {}
+        #: ``_put``, or ``_put_traced`` while records are traced, so that others cost nothing.
+        self.put: Callable[[_Record[T], Question | None], None] = self._put
+        self._tracer: RecordTracer | None = None
+        #: The name of the source in the job that traces.
+        self._name = ""
         #: Senders that wait for room, in their order. While there is one, ``records`` is full.
         self._senders: deque[_Sender[T]] = deque()
         #: The reader, while it waits for a record.
@@ -180,23 +191,48 @@ class _Inbox(Generic[T]):
         """True if a record can be accepted before the next await; it overtakes no sender, since none waits then."""
         return len(self.records) < self.capacity
 
-    def put(self, record: _Record[T], question: Question | None = None) -> None:
+    def trace_with(self, tracer: RecordTracer | None, name: str) -> None:
+        self._tracer, self._name = tracer, name
+        self.put = self._put if tracer is None else self._put_traced
+
+    def _put(self, record: _Record[T], question: Question | None) -> None:
         if question is not None:
-            self._questions[self._taken + len(self.records)] = question
+            self._followed[self._taken + len(self.records)] = Correlation(question)
         self.records.append(record)
         self._wake_reader()
+
+    def _put_traced(self, record: _Record[T], question: Question | None) -> None:
+        self._put_followed(record, self._correlation(question))
+
+    def _put_followed(self, record: _Record[T], correlation: Correlation | None) -> None:
+        if correlation is not None:
+            self._followed[self._taken + len(self.records)] = correlation
+        self.records.append(record)
+        self._wake_reader()
+
+    def _correlation(self, question: Question | None) -> Correlation | None:
+        """Return what follows a record of the present sender; None for nearly all."""
+        trace = None if self._tracer is None else self._tracer.sent(self._name)
+        return None if question is None and trace is None else Correlation(question, trace)
 
     async def queue_up(
         self, records: deque[_Record[T]], count: int, question: Question | None = None
     ) -> None:
         """Wait until all ``records``, the last of ``count``, are accepted."""
-        sender = _Sender(records, count, question, get_running_loop().create_future())
+        correlations = None
+        if question is not None or self._tracer is not None:
+            # Here, since later the context is not that of the sender.
+            correlations = deque(self._correlation(question) for _ in records)
+        sender = _Sender(records, count, correlations, get_running_loop().create_future())
         self._senders.append(sender)
         try:
             await sender.served
         finally:
             if sender in self._senders:  # cancelled
                 self._senders.remove(sender)
+            for correlation in sender.correlations or ():
+                if correlation is not None:
+                    correlation.withdraw()
 
     def end(self) -> None:
         self._ended = True
@@ -216,33 +252,34 @@ class _Inbox(Generic[T]):
             if not sender.served.done():
                 sender.served.set_exception(_job_ended(sender.count, len(sender.records)))
 
-    async def take(self, limit: int) -> tuple[Sequence[_Record[T]], Question | None]:
+    async def take(self, limit: int) -> tuple[Sequence[_Record[T]], Correlation | None]:
         """Return queued records, at most ``limit``; wait while there are none. Returns none at the end.
 
-        The record of a question is returned alone, with the question.
+        A record with a correlation is returned alone, with it.
         """
         while not self.records and not self._ended:
             self._wanted = get_running_loop().create_future()
             await self._wanted
         count = min(limit, len(self.records))
-        question = None
-        if self._questions:
-            first = min(self._questions) - self._taken
+        correlation = None
+        if self._followed:
+            # Numbers only grow, so the first one that was added is the smallest.
+            first = next(iter(self._followed)) - self._taken
             if first == 0:
-                count, question = 1, self._questions.pop(self._taken)
+                count, correlation = 1, self._followed.pop(self._taken)
             else:
                 count = min(count, first)
         taken = [self.records.popleft() for _ in range(count)]
         self._taken += count
         self._admit()
-        return taken, question
+        return taken, correlation
 
     def take_all(self) -> Sequence[_Record[T]]:
-        """Return all queued records, without their questions."""
+        """Return all queued records, without their correlations."""
         taken = tuple(self.records)
         self._taken += len(taken)
         self.records.clear()
-        self._questions.clear()
+        self._followed.clear()
         return taken
 
     def _admit(self) -> None:
@@ -250,7 +287,8 @@ class _Inbox(Generic[T]):
         while self._senders and len(self.records) < self.capacity:
             sender = self._senders[0]
             if not sender.served.cancelled():
-                self.put(sender.records.popleft(), sender.question)
+                followed = None if sender.correlations is None else sender.correlations.popleft()
+                self._put_followed(sender.records.popleft(), followed)
                 if sender.records:
                     continue
                 sender.served.set_result(None)
@@ -268,13 +306,13 @@ class _PushReader(Reader[T]):
         inbox.start()
 
     async def read(self, limit: int) -> Chunk[T] | None:
-        records, question = await self._inbox.take(limit)
+        records, correlation = await self._inbox.take(limit)
         chunk = self._chunk(records)
-        if chunk is None or question is None:
+        if chunk is None or correlation is None:
             return chunk
-        return AskedChunk(
-            chunk.values, chunk.position, chunk.timestamps, correlation=Correlation(question)
-        )
+        if correlation.trace is not None:
+            correlation.trace.begin()
+        return AskedChunk(chunk.values, chunk.position, chunk.timestamps, correlation=correlation)
 
     def leftover(self) -> Chunk[T] | None:
         """Return all accepted records; none is accepted from now on."""

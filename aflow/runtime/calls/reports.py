@@ -5,15 +5,14 @@
 
 from __future__ import annotations
 
-import logging
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Final, TypeAlias
 
+from aflow.model.record_trace import RecordTracer
 from aflow.model.time import Timestamp
-
-_log: Final = logging.getLogger("aflow.calls")
+from aflow.runtime import log_events
 
 #: The number of blockages that are kept for the host.
 _KEPT: Final = 20
@@ -108,6 +107,8 @@ class Reports:
         self._latest = deque[Blockage](maxlen=_KEPT)
         #: Calls and resources that were given up.
         self.left_behind = 0
+        #: Traces calls; None in a job without tracing.
+        self.tracer: RecordTracer | None = None
 
     @property
     def blocked(self) -> BlockedMetrics:
@@ -119,16 +120,24 @@ class Reports:
     def give_up(self, step: str, what: str, seconds: float) -> None:
         """Report a call, or the closing of a resource, that was abandoned."""
         self.left_behind += 1
-        self._report(CallAbandoned(step=step, what=what, seconds=seconds))
+        event = CallAbandoned(step=step, what=what, seconds=seconds)
+        log_events.CALL_ABANDONED.log(
+            "job %r: %s", self._job, event, job=self._job, step=step, what=what, seconds=seconds
+        )
+        self._tell(event)
 
     def blocking(self, step: str | None, where: CodeLocation, seconds: float) -> None:
         """Log that the loop is blocked now. Called in any thread, so it calls no function of the user."""
-        _log.warning(
+        log_events.LOOP_BLOCKING.log(
             "job %r: %s has been blocking the event loop for %.3f s, and everything on it waits; await something, "
             "or move what blocks into a thread (asyncio.to_thread)",
             self._job,
             told(step, where),
             seconds,
+            job=self._job,
+            step=step,
+            where=str(where),
+            seconds=seconds,
         )
 
     def loop_was_blocked(self, event: LoopBlocked) -> None:
@@ -136,10 +145,15 @@ class Reports:
         self._times += 1
         self._longest_ms = max(self._longest_ms, event.seconds * 1000)
         self._latest.append(Blockage(ended_at=self._now(), report=event))
-        self._report(event)
-
-    def _report(self, event: CallReport) -> None:
-        _log.warning("job %r: %s", self._job, event)
+        log_events.LOOP_BLOCKED.log(
+            "job %r: %s",
+            self._job,
+            event,
+            job=self._job,
+            step=event.step,
+            where="" if event.where is None else str(event.where),
+            seconds=event.seconds,
+        )
         self._tell(event)
 
 

@@ -16,7 +16,7 @@ was called, and forgets every other cancellation with its call.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from contextvars import Context, copy_context
 from functools import partial
@@ -215,7 +215,8 @@ class CallSlots:
         slot.begun = True
         self._awake -= 1
         operator = self._operator
-        take, invoke, returned = operator.take, operator.invoke, operator.returned
+        take, returned = operator.take, operator.returned
+        invoke = operator.invoke if operator.followed.tracer is None else operator.invoke_followed
         task, context, clean = slot.task, slot.context, self._context
         try:
             while True:
@@ -268,7 +269,10 @@ class CallSlots:
         self._awake -= 1
         operator = self._operator
         attempts, ready, complete = operator.scheduler.plain_parts()
-        fn, task, context, clean = operator.plain_call, slot.task, slot.context, self._context
+        task, context, clean = slot.task, slot.context, self._context
+        fn = operator.plain_call
+        if operator.followed.tracer is not None:
+            fn = partial(self._followed_plain, slot, fn)
         try:
             while True:
                 if not ready or attempts.blocked:
@@ -306,6 +310,13 @@ class CallSlots:
             raise
         except BaseException as exc:
             self._broke(exc)
+
+    def _followed_plain(
+        self, slot: Slot, fn: Callable[[Any], Awaitable[Any]], value: Any
+    ) -> Awaitable[Any]:
+        """Return what ``slot`` awaits for its call, in a job that traces some calls."""
+        assert slot.call is not None
+        return self._operator.followed.invoke(slot.call, partial(fn, value))
 
     def _replace(self) -> None:
         """Make a slot in place of one whose call has changed the context variables."""

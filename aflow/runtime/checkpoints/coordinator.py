@@ -7,7 +7,6 @@ storage: tasks of the job's group execute them, one after the other.
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections import deque
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
@@ -24,6 +23,7 @@ from aflow.machines.mail_order import Lane
 from aflow.model.distribution import VERSION
 from aflow.model.elements import Barrier, CheckpointKind
 from aflow.model.time import Timestamp, to_millis
+from aflow.runtime import log_events
 from aflow.runtime.checkpoints.reader_notices import ReaderNotices
 from aflow.runtime.checkpoints.settings import Checkpointing, Unaligned
 from aflow.runtime.checkpoints.statistics import CheckpointInfo, Outcome, SubtaskCheckpoint
@@ -36,8 +36,6 @@ from aflow.runtime.timer_service import LoopTimer
 from aflow.state.manifest import Link, Manifest, StepState, SubtaskState
 
 _ANY_NUMBER: Final = 2**31
-
-_log = logging.getLogger("aflow.checkpoints")
 
 
 @dataclass(slots=True)
@@ -335,7 +333,14 @@ class CheckpointCoordinator:
         try:
             await self.storage.discard(checkpoint)
         except Exception as exc:
-            _log.warning("checkpoint %d could not be removed: %s", checkpoint, message_of(exc))
+            log_events.CHECKPOINT_NOT_REMOVED.log(
+                "checkpoint %d could not be removed: %s",
+                checkpoint,
+                error := message_of(exc),
+                job=self._plan.flow,
+                checkpoint=checkpoint,
+                error=error,
+            )
         self._removals_changed(-1)
 
     def _removals_changed(self, by: int) -> None:
@@ -413,7 +418,12 @@ class CheckpointCoordinator:
             }
             await self.storage.sweep(live)
         except Exception as exc:
-            _log.warning("parts that no checkpoint needs could not be removed: %s", message_of(exc))
+            log_events.PARTS_NOT_REMOVED.log(
+                "parts that no checkpoint needs could not be removed: %s",
+                error := message_of(exc),
+                job=self._plan.flow,
+                error=error,
+            )
         finally:
             self._no_sweep.set()
 
@@ -426,7 +436,14 @@ class CheckpointCoordinator:
                 checkpoint, task.id.step, task.id.subtask, step, former
             )
         except Exception as exc:
-            _log.warning("the parts of step %r could not be compacted: %s", step, message_of(exc))
+            log_events.PARTS_NOT_COMPACTED.log(
+                "the parts of step %r could not be compacted: %s",
+                step,
+                error := message_of(exc),
+                job=self._plan.flow,
+                step=step,
+                error=error,
+            )
             is_damaged = isinstance(exc.__cause__, RestoreError)
             if is_damaged:
                 task.chains.lost()

@@ -5,7 +5,6 @@ All methods block. Those of ``RecordLog`` are called by one thread at a time; an
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -14,6 +13,7 @@ from typing import Final
 
 from aflow.errors import SourceError, SourceInUse
 from aflow.model.time import Timestamp
+from aflow.runtime import log_events
 from aflow.runtime.checkpoints.directory.files import (
     Files,
     HeldLock,
@@ -53,8 +53,6 @@ _LARGE: Final = 1 << 20
 
 #: Bytes of a segment in which its header must be.
 _HEADER_BYTES: Final = 1 << 20
-
-_log = logging.getLogger("aflow.record_log")
 
 
 @dataclass(frozen=True, slots=True)
@@ -218,7 +216,7 @@ class RecordLog:
         except Damaged as exc:
             if not is_torn(data, offset):
                 raise _damage(segment.path, offset, exc) from exc
-            _log.warning(
+            log_events.LOG_TAIL_CUT.log(
                 "the log in %s: %d bytes at the end of %s, from byte %d on, were cut: %s; nothing of them was "
                 "acknowledged, unless the file was damaged after it was written",
                 self.folder,
@@ -226,6 +224,11 @@ class RecordLog:
                 segment.path.name,
                 offset,
                 exc,
+                folder=str(self.folder),
+                file=segment.path.name,
+                bytes=len(data) - offset,
+                offset=offset,
+                error=str(exc),
             )
         return replace(segment, size=offset), end
 
@@ -346,7 +349,13 @@ class RecordLog:
         except (
             OSError
         ) as exc:  # the records are safe; the log counts as one whose process was killed
-            _log.warning("the log in %s could not be closed: %s", self.folder, reason(exc))
+            log_events.LOG_NOT_CLOSED.log(
+                "the log in %s could not be closed: %s",
+                self.folder,
+                reason(exc),
+                folder=str(self.folder),
+                error=reason(exc),
+            )
         finally:
             self._close_file()
             self._release_lock()

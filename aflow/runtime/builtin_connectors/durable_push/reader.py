@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import TypeVar
 
 from anyio import to_thread
@@ -10,7 +11,7 @@ from anyio import to_thread
 from aflow.connect import Chunk, Position, Reader
 from aflow.errors import RestoreError, SourceError, shown
 from aflow.model.codecs import Codec, CodecError, decode_all
-from aflow.model.questions import Correlation, Question
+from aflow.model.questions import Correlation, Followed
 from aflow.runtime.builtin_connectors.asked_chunk import AskedChunk
 from aflow.runtime.builtin_connectors.durable_push.open_log import OpenLog
 from aflow.runtime.builtin_connectors.durable_push.tail import Logged
@@ -80,13 +81,13 @@ class LoggedReader(Reader[T]):
     def _chunk(self, records: list[Logged[T]], limit: int, *, asked: bool = True) -> Chunk[T]:
         """Return the first of ``records``, all with or all without timestamps, and keep the others.
 
-        The record of a question is returned alone, unless ``asked`` is False.
+        A record with a question or a trace is returned alone, unless ``asked`` is False.
         """
         dated = records[0][1] is not None
         count = min(limit, len(records))
-        question = None
-        if asked and self._opened.questions:
-            count, question = self._next_question(count)
+        followed = None
+        if asked and self._opened.followed:
+            count, followed = self._next_followed(count)
         for place in range(count):
             if (records[place][1] is not None) is not dated:
                 count = place
@@ -95,17 +96,25 @@ class LoggedReader(Reader[T]):
         self._position += count
         times = [at for _, at in taken if at is not None] if dated else None
         values = [value for value, _ in taken]
-        if question is not None:
-            return AskedChunk(values, self._place(), times, correlation=Correlation(question))
+        if followed is not None:
+            return AskedChunk(values, self._place(), times, correlation=self._correlation(followed))
         return Chunk(values, self._place(), times)
 
-    def _next_question(self, count: int) -> tuple[int, Question | None]:
-        """Return how many of the next ``count`` records to return together, and the question of the only one."""
+    def _correlation(self, followed: Followed) -> Correlation:
+        """Return the correlation of the last record that was taken."""
+        if followed.trace is None:
+            return Correlation(followed.question)
+        followed.trace.begin()
+        forget = partial(self._opened.followed.pop, self._position - 1, None)
+        return Correlation(followed.question, followed.trace, forget)
+
+    def _next_followed(self, count: int) -> tuple[int, Followed | None]:
+        """Return how many of the next ``count`` records to return together, and what follows the only one."""
         here = self._position
-        places = [place - here for place in self._opened.questions if here <= place < here + count]
+        places = [place - here for place in self._opened.followed if here <= place < here + count]
         if not places:
             return count, None
-        return (min(places), None) if min(places) else (1, self._opened.questions[here])
+        return (min(places), None) if min(places) else (1, self._opened.followed[here])
 
     def _place(self) -> Position:
         return self._opened.log.identity, self._position
