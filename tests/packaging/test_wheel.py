@@ -147,6 +147,19 @@ def test_the_wheel_has_the_two_packages_only(wheel: Path) -> None:
     assert top == {"aflow", "aflow_connectors", f"{NAME.replace('-', '_')}-{VERSION}.dist-info"}
 
 
+def test_the_wheel_has_the_page_and_the_licences_of_its_parts(wheel: Path) -> None:
+    static = PROJECT / "aflow" / "web" / "static"
+    files = {path.relative_to(PROJECT).as_posix() for path in static.rglob("*") if path.is_file()}
+    licences = {path.name for path in static.glob("vendor/LICENSE.*.txt")}
+
+    with zipfile.ZipFile(wheel) as archive:
+        names = set(archive.namelist())
+
+    assert len(files) > 15
+    assert files <= names
+    assert licences <= {Path(name).name for name in names if ".dist-info/licenses/" in name}
+
+
 def test_the_first_example_runs_where_only_the_wheel_is_installed(
     core: Environment, tmp_path: Path
 ) -> None:

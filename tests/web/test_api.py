@@ -213,7 +213,7 @@ async def test_names_and_keys_are_escaped_as_data() -> None:
 async def test_unknown_paths_and_methods_are_json_errors() -> None:
     async with visits(PushSource[str]()).start() as job, requesting(job) as client:
         missing = await error(await client.get("/nothing"))
-        nothing = await error(await client.get("/"))
+        nothing = await error(await client.get("/api/"))
         slash = await error(await client.get("/metrics/"))
         put = await client.put("/api/jobs")
         get = await client.get("/api/jobs/visits/stop")

@@ -388,3 +388,70 @@ async def test_the_page_works_below_a_prefix(site: Site) -> None:
             await runner.cleanup()
 
     assert at.startswith(f"http://{address}:{port}/internal/aflow/")
+
+
+#: Feeds a model of the page with snapshots of a job whose source is read through a ``key_by``.
+MODEL = """async () => {
+    const { JobModel } = await import(new URL("static/model.mjs", document.baseURI));
+    const step = (name, operation, kind, task) => ({ name, operation, kind, task, parallelism: 1 });
+    const edge = (from, to, side) => ({ from, to, side, role: null, chained: false });
+    const model = new JobModel();
+    model.describe({
+        graph: {
+            tasks: [{ index: 0, name: "t", parallelism: 2 }],
+            steps: [step("in", "source", "source", 0), step("key", "key_by", "step", 0), step("out", "to", "sink", 0)],
+            edges: [edge("in", "key", "late"), edge("key", "out", null)],
+        },
+        checkpoints: [],
+    });
+    const snapshot = (steady, records, restarts, busy) => ({
+        at: steady * 1000, steady, status: "RUNNING", checkpoints: [],
+        metrics: {
+            restarts, latencies: [],
+            steps: Object.fromEntries(["in", "key", "out"].map((name) => [name, {
+                records_in: records, records_out: records, sides: { late: records / 2 }, lag_ms: null, calls: null,
+            }])),
+            tasks: [0, 1].map((subtask) => ({
+                name: "t", subtask, queued_records: 3, busy_s: busy, idle_s: 0, backpressured_s: 0, calling_s: 0,
+                aligning_s: 0,
+            })),
+        },
+    });
+    const rates = [];
+    const take = (...values) => {
+        model.update(snapshot(...values));
+        rates.push([model.steps.get("in").outRate, model.tasks.get(0).shares.busy]);
+    };
+    take(10, 100, 0, 1);
+    take(12, 300, 0, 2);
+    take(12, 300, 0, 2);    // the same snapshot after a new connection
+    take(13, 500, 1, 0.5);  // a restart: all counters began at zero
+    take(14, 600, 1, 0.75);
+    take(30, 2200, 1, 4.75);
+    const { edges } = model.visible(false);
+    return {
+        rates,
+        queued: model.totals.queued,
+        edges: edges.map((one) => [one.from, one.to, one.side, model.edgeRate(one)]),
+        history: model.history.out,
+    };
+}"""
+
+
+async def test_rates_are_unknown_across_restarts_and_follow_steps_that_only_route(
+    site: Site,
+) -> None:
+    async with site.page() as page:
+        found = await page.evaluate(MODEL)
+
+    assert found["rates"] == [
+        [None, None],
+        [100, 0.5],
+        [100, 0.5],
+        [None, None],
+        [100, 0.25],
+        [100, 0.25],
+    ]
+    assert found["queued"] == 6
+    assert found["edges"] == [["in", "out", "late", 50]]
+    assert found["history"] == [None, 100, None, 100, None, 100]  # a gap before the last
