@@ -7,6 +7,8 @@ CONSTRAINTS ?= constraints.txt
 BIN := .venv/bin
 # The application of `make demo`.
 FLIGHTS := PYTHONPATH=examples $(BIN)/python -m flights
+# With checkpoints, which the page shows.
+SHOWN := --web --checkpoint-dir flights-output/replay/checkpoints --checkpoint-every 2s --from fresh
 PINS := $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS))
 # tests/processes.py chooses their number and distributes the tests.
 PROCESSES := -n auto
@@ -41,7 +43,7 @@ ifneq ($(shell cat $(DEMO_SPARK) 2>/dev/null),$(CURDIR))
 $(DEMO_SPARK): again
 endif
 
-.PHONY: help setup demo demo-spark java test lint types mypy pyright unit fuzz format bench test-all-pythons public-names constraints docs pictures news dist clean again
+.PHONY: help setup demo demo-spark java chromium test lint types mypy pyright unit fuzz format bench test-all-pythons public-names constraints docs pictures screenshots news dist clean again
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -53,14 +55,14 @@ $(SETUP): $(REQUIREMENTS)
 	@echo "$(CURDIR)" | tee $(DEMO) $(DEMO_SPARK) > $@
 
 $(DEMO): $(REQUIREMENTS)
-	@PYTHON="$(PYTHON)" scripts/make-venv .venv $(PINS) --group flights --editable .
+	@PYTHON="$(PYTHON)" scripts/make-venv .venv $(PINS) --group flights --editable '.[web]'
 	@echo "$(CURDIR)" > $@
 
-demo: $(DEMO) ## replay the flights of 2013 with the weather: worst hours and days, storms, aircraft
-	@$(FLIGHTS) replay
+demo: $(DEMO) ## replay the flights of 2013 with the weather; WEB=1 prints the address of a page that shows the job
+	@$(FLIGHTS) replay $(if $(WEB),$(SHOWN))
 
 $(DEMO_SPARK): $(REQUIREMENTS)
-	@PYTHON="$(PYTHON)" scripts/make-venv .venv $(PINS) --group flights --editable '.[spark]'
+	@PYTHON="$(PYTHON)" scripts/make-venv .venv $(PINS) --group flights --editable '.[spark,web]'
 	@echo "$(CURDIR)" | tee $(DEMO) > $@
 
 demo-spark: $(DEMO_SPARK) ## run a pipeline over history on Spark, and continue live from its savepoint; needs Java
@@ -70,7 +72,10 @@ demo-spark: $(DEMO_SPARK) ## run a pipeline over history on Spark, and continue 
 java: # install Java for Spark if possible, else print the command
 	@scripts/have-java
 
-test: java lint ## run all checks: format, lint, types, architecture, unit, conformance, doc snippets, examples
+chromium: # install Chromium for the tests of the page if possible, else print the command
+	@scripts/have-chromium
+
+test: java chromium lint ## run all checks: format, lint, types, architecture, unit, conformance, doc snippets, examples
 	@$(BIN)/python -m pytest -q --type-checks $(PROCESSES)
 
 lint: $(SETUP) ## check format and lint rules
@@ -98,7 +103,7 @@ format: $(SETUP) ## format, and apply the fixes of lint
 bench: $(SETUP) ## list the benchmarks; `.venv/bin/python -m bench NAME` runs one
 	@$(BIN)/python -m bench
 
-test-all-pythons: java ## run the tests under each of Python 3.11 to 3.14 on this machine
+test-all-pythons: java chromium ## run the tests under each of Python 3.11 to 3.14 on this machine
 	@PROCESSES='$(PROCESSES)' scripts/test-all-pythons $(PINS) --group test --group types --group flights --editable '.[files,sketch,spark]'
 
 public-names: $(SETUP) ## write the list of public names after an intended change
@@ -113,6 +118,9 @@ docs: $(SETUP) ## build the guides and the API reference in build/docs, and chec
 
 pictures: $(SETUP) ## draw the pictures of the guide after a change of their data
 	@PYTHON=$(BIN)/python scripts/draw-pictures
+
+screenshots: $(SETUP) chromium ## take the screenshots of the guide after a change of the page
+	@PYTHONPATH=examples $(BIN)/python -m scripts.pictures.screenshots
 
 news: $(SETUP) ## print the next changelog from the news fragments
 	@$(BIN)/towncrier build --draft --version next

@@ -78,7 +78,17 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, help="number of measured runs of each program")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to FILE")
     parser.add_argument(
-        "--kills", type=int, default=proof.KILLS, help="crash: minimum number of kills"
+        "--kills",
+        type=int,
+        default=proof.KILLS,
+        help="crash: minimum number of kills of each kind of program",
+    )
+    parser.add_argument(
+        "--only",
+        type=proof.Program,
+        choices=list(proof.Program),
+        metavar="{pipelines,service}",
+        help="crash: kill one kind of program",
     )
     parser.add_argument(
         "--seed", type=int, default=proof.SEED, help="crash: seed of all random choices"
@@ -89,7 +99,14 @@ def main() -> None:
         console.print(_listing())
         return
     if arguments.name == "crash":
-        if not proof.prove(arguments.kills, arguments.seed, console=console, out=arguments.json):
+        programs = tuple(proof.Program) if arguments.only is None else (arguments.only,)
+        if not proof.prove(
+            arguments.kills,
+            arguments.seed,
+            console=console,
+            programs=programs,
+            out=arguments.json,
+        ):
             sys.exit(1)
         return
     if arguments.name == "all":

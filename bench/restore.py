@@ -1,6 +1,8 @@
 """``restore``: start of a job from as many keys as records: from a checkpoint, and from the savepoint of a backfill.
 
-Each start runs in a new process, which measures its memory, and how long another coroutine waits.
+Each start runs in a new process, which measures its memory, and how long another coroutine waits. The delays have a
+budget with ``SUBTASKS`` subtasks: a dict of one subtask with a million keys grows in pieces of 20 to 60 ms
+(docs/decisions/047).
 """
 
 from __future__ import annotations
@@ -33,6 +35,8 @@ MORE = 1_000
 LATER = 1 << 40
 #: Keys of a first start, which loads the modules: a service has loaded them before it restarts a job.
 FIRST = 100
+#: Subtasks of the starts whose delays have a budget.
+SUBTASKS = 4
 #: Seconds between two ticks of the host.
 TICK = 0.001
 
@@ -57,9 +61,16 @@ def measure(records: int, rounds: int) -> Measurement:
         live, backfill = Path(name) / "live", Path(name) / "backfill"
         run_async(_fill(live, records))
         run_async(write_backfill(backfill, records))
-        of_live = [_in_new_process(live, records, backfill=False) for _ in range(rounds)]
-        of_backfill = [_in_new_process(backfill, records, backfill=True) for _ in range(rounds)]
-    figures = {**_figures(of_live, ""), **_figures(of_backfill, "backfill_")}
+        starts = {
+            "": (live, False, 1),
+            "subtasks_": (live, False, SUBTASKS),
+            "backfill_": (backfill, True, 1),
+            "backfill_subtasks_": (backfill, True, SUBTASKS),
+        }
+        figures: dict[str, float] = {}
+        for prefix, (folder, is_backfill, subtasks) in starts.items():
+            made = [_in_new_process(folder, records, is_backfill, subtasks) for _ in range(rounds)]
+            figures |= _figures(made, prefix)
     seconds = figures["seconds"]
     return Measurement(
         "restore",
@@ -72,11 +83,11 @@ def measure(records: int, rounds: int) -> Measurement:
         },
         [
             Budget("seconds", at_most=4),
-            Budget("tick_p99_ms", at_most=10),
-            Budget("tick_max_ms", at_most=20),
+            Budget("subtasks_tick_p99_ms", at_most=10),
+            Budget("subtasks_tick_max_ms", at_most=20),
             Budget("backfill_seconds", at_most=4),
-            Budget("backfill_tick_p99_ms", at_most=10),
-            Budget("backfill_tick_max_ms", at_most=20),
+            Budget("backfill_subtasks_tick_p99_ms", at_most=10),
+            Budget("backfill_subtasks_tick_max_ms", at_most=20),
             Budget("backfill_rss_mb", at_most=700),
         ],
     )
@@ -96,18 +107,19 @@ def _figures(starts: list[Start], prefix: str) -> dict[str, float]:
     }
 
 
-def _in_new_process(folder: Path, keys: int, *, backfill: bool) -> Start:
+def _in_new_process(folder: Path, keys: int, backfill: bool, subtasks: int) -> Start:
     """Start a job in a process of its own. Raises ``SystemExit`` if its state is not restored."""
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=spawn) as pool:
-        return pool.submit(_start_and_decode, folder, keys, backfill).result()
+        return pool.submit(_start_and_decode, folder, keys, backfill, subtasks).result()
 
 
-def _start_and_decode(folder: Path, keys: int, backfill: bool) -> Start:
+def _start_and_decode(folder: Path, keys: int, backfill: bool, subtasks: int) -> Start:
     with TemporaryDirectory() as first:
         run_async(_fill(Path(first), FIRST))
-        run_async(_restore_live(Path(first), FIRST))
-    start = run_async(_restore_backfill(folder, keys) if backfill else _restore_live(folder, keys))
+        run_async(_restore_live(Path(first), FIRST, 1))
+    restore = _restore_backfill if backfill else _restore_live
+    start = run_async(restore(folder, keys, subtasks))
     start.rss = _most_memory()
     start.by_hand = run_async(_decode_by_hand(folder))
     return start
@@ -138,7 +150,7 @@ async def _decode_by_hand(folder: Path) -> float:
 
 
 @asynccontextmanager
-async def _started(job: af.Job, start: Start) -> AsyncGenerator[af.Job]:
+async def _started(job: af.Job, start: Start) -> AsyncGenerator[None]:
     """Start ``job``, and measure the time, and the delays of a coroutine of the host; the block runs after it."""
 
     async def tick() -> None:
@@ -154,7 +166,7 @@ async def _started(job: af.Job, start: Start) -> AsyncGenerator[af.Job]:
     async with job:
         start.seconds = time.perf_counter() - began
         ticking.cancel()
-        yield job
+        yield
 
 
 def _flow(keys: int, more: int, before: af.CollectSink[int]) -> af.Flow:
@@ -173,30 +185,32 @@ async def _fill(folder: Path, keys: int) -> None:
     await _flow(keys, 0, af.CollectSink()).run(checkpointing=settings)
 
 
-async def _restore_live(folder: Path, keys: int) -> Start:
+async def _restore_live(folder: Path, keys: int, subtasks: int) -> Start:
     start, before = Start(), af.CollectSink[int]()
     more = min(MORE, keys)
     with TemporaryDirectory() as elsewhere:
         settings = af.Checkpointing(every=None, storage=elsewhere)
         flow = _flow(keys, more, before)
-        async with _started(flow.start(checkpointing=settings, restore=folder), start) as job:
+        job = flow.start(checkpointing=settings, restore=folder, parallelism=subtasks)
+        async with _started(job, start):
             await job.wait()
-    if before.values != list(range(more)):
+    if sorted(before.values) != list(range(more)):
         raise SystemExit(f"restore: found {before.values[:3]} … in the state of the first keys")
     return start
 
 
-async def _restore_backfill(folder: Path, keys: int) -> Start:
+async def _restore_backfill(folder: Path, keys: int, subtasks: int) -> Start:
     start, counts = Start(), af.CollectSink[tuple[str, int]]()
     more = min(MORE, keys)
     source = af.PushSource[Visit](capacity=more)
     with TemporaryDirectory() as elsewhere:
         settings = af.Checkpointing(every=None, storage=elsewhere)
         flow = build(source, counts)
-        async with _started(flow.start(checkpointing=settings, restore=folder), start) as job:
+        job = flow.start(checkpointing=settings, restore=folder, parallelism=subtasks)
+        async with _started(job, start):
             await source.send_many(visits(range(more), at=LATER))
             source.close()
             await job.wait()
-    if counts.values != [(f"customer-{number}", 2) for number in range(more)]:
+    if sorted(counts.values) != sorted((f"customer-{number}", 2) for number in range(more)):
         raise SystemExit(f"restore: found {counts.values[:3]} … in the state of the first keys")
     return start

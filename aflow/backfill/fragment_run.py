@@ -123,7 +123,7 @@ class _Run:
             node.id: [ExitWriter(way, outbox, together)] * self._partition.subtasks
             for node, way in self._ways
         }
-        reports = Reports(self._plan.flow, _told_in_the_log)
+        reports = Reports(self._plan.flow, _told_in_the_log, self._options.clock.now)
         budget = loop_budget(self._options, asyncio.get_running_loop(), has_host=False)
         environment = TaskEnvironment.create(
             self._task, self._partition.subtask, self._options.clock, budget

@@ -25,7 +25,7 @@ from aflow.model.time import MIN_TIMESTAMP, Timestamp
 from aflow.operators.accumulation import Accumulation
 from aflow.operators.base import RAISED, Operator
 from aflow.operators.windows.factory import is_incremental, window_operator
-from aflow.operators.windows.incremental_windows import fold_by_time, fold_into
+from aflow.operators.windows.incremental_windows import fold_by_time
 from aflow.operators.windows.logic import WindowLogic
 
 #: Maximum number of accumulators in a task. Each may have some hundred bytes.
@@ -140,13 +140,7 @@ class PartialWindowOperator(Operator):
             self._passing -= len(batch)
             self._pass_on(batch, keys, times)
             return
-        start, end = self._part_at(min(times))
-        if max(times) < end:
-            fold_into(self._contents(start), batch, keys, self._accumulation, self)
-        else:
-            fold_by_time(
-                self._contents, self._part_at, batch, keys, times, self._accumulation, self
-            )
+        fold_by_time(self._contents, self._part_at, batch, keys, times, self._accumulation, self)
         self._records += len(batch)
         held = sum(map(len, self._parts.values()))
         if held >= self._max_held or self._records >= _FOLDED:

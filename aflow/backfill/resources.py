@@ -9,6 +9,7 @@ from aflow.graph.plan import Plan, TaskPlan
 from aflow.model.key_groups import DEFAULT_KEY_GROUPS
 from aflow.runtime.calls.reports import CallReport, Reports
 from aflow.runtime.calls.resources import OpenResources
+from aflow.runtime.clock import SystemClock
 
 
 class FragmentResources:
@@ -17,7 +18,8 @@ class FragmentResources:
     def __init__(self, fragment: Fragment, flow: str) -> None:
         self.needed: bool = any(node.resource is not None for node in fragment.nodes)
         task = TaskPlan(0, fragment.nodes, 1, ())
-        self._open = OpenResources(Plan(flow, (task,), DEFAULT_KEY_GROUPS), Reports(flow, _noop))
+        reports = Reports(flow, _noop, SystemClock().now)
+        self._open = OpenResources(Plan(flow, (task,), DEFAULT_KEY_GROUPS), reports)
 
     def open(self) -> AbstractAsyncContextManager[None]:
         """Open all of them, and close them after the block. Raises ``OperatorError`` if that fails."""

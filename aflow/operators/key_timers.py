@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
 from itertools import chain
 from typing import Any, Final, Generic, Protocol, TypeVar, cast
 
 from aflow.errors import RestoreError
 from aflow.machines.alarm import CancelAlarm, EarliestAlarm, SetAlarm
-from aflow.machines.timer_queue import Changes, Timer
+from aflow.machines.timer_changes import Changes
+from aflow.machines.timer_copy import TimerCopy
+from aflow.machines.timer_queue import Timer
 from aflow.model.codecs import PLAIN, CodecError, decode_all
 from aflow.model.time import TimeDomain, Timestamp
 from aflow.operators.base import Alarm
-from aflow.operators.pieces import slices
 from aflow.state.backend import KeyTimerQueue
 from aflow.state.key_kinds import KeyKinds
 from aflow.state.keyed_entries import GroupReader, Keyed, KeyGroupCodec, KeyRow, LazyRows, Members
@@ -29,8 +31,7 @@ class StoredTimers(Protocol):
 
     @property
     def earliest(self) -> Timestamp | None: ...
-    def keys(self) -> list[Hashable]: ...
-    def copied(self) -> Iterable[tuple[Timestamp, Hashable, Any]]: ...
+    def copied_in_pieces(self) -> TimerCopy[Hashable, Any]: ...
     def take_changes(self) -> Changes[Hashable, Any] | None: ...
 
 
@@ -54,8 +55,8 @@ class DomainTimers(Generic[Q]):
         self._row = row
         self._alarm = alarm
         self._earliest = EarliestAlarm()
-        #: Observes the keys of the last complete capture, in pieces.
-        self._observing: Iterator[None] = iter(())
+        #: Completes the last complete capture, in pieces.
+        self._gathering: Iterator[None] = iter(())
 
     def arm(self) -> None:
         """Set the alarm to the earliest processing timer, if it is not."""
@@ -79,15 +80,16 @@ class DomainTimers(Generic[Q]):
         ``beside`` are the keys of the state that is stored with them. Returns None if the changes are unknown, as
         before the first capture, or not identified by key: then capture all.
         """
-        for _ in self._observing:
+        for _ in self._gathering:
             pass
         found = {TIMER_NAMES[domain]: queue.take_changes() for domain, queue in self.queues.items()}
         self._kinds.see(beside)
         if not changes:
-            self._observing = self._observe([queue.keys() for queue in self.queues.values()])
+            copies = {domain: queue.copied_in_pieces() for domain, queue in self.queues.items()}
+            self._gathering = gathering = self._gather(copies.values())
             return {
-                TIMER_NAMES[domain]: Members(LazyRows(queue.copied(), self._row))
-                for domain, queue in self.queues.items()
+                TIMER_NAMES[domain]: Members(LazyRows(_Gathered(gathering, copy), self._row))
+                for domain, copy in copies.items()
             }
         members: dict[str, Members] = {}
         for name, known in found.items():
@@ -99,8 +101,16 @@ class DomainTimers(Generic[Q]):
         return None if self._kinds.mixed else members
 
     def gather(self) -> Iterator[None]:
-        """Observe the keys of the last complete capture, in pieces; the next capture does it otherwise."""
-        return self._observing
+        """Complete the last complete capture, in pieces; the next capture does it otherwise.
+
+        It must be complete before many timers fire: the timers that fire meanwhile are listed at once.
+        """
+        return self._gathering
+
+    def gather_slices(self) -> Iterator[int]:
+        """Do as ``gather``, for work of an operator in pieces without results."""
+        for _ in self._gathering:
+            yield 0
 
     def stored(
         self, domain: TimeDomain, key_codec: KeyGroupCodec, keyed: Keyed
@@ -129,11 +139,24 @@ class DomainTimers(Generic[Q]):
             queue.take_changes()
         self.arm()
 
-    def _observe(self, queues: list[list[Hashable]]) -> Iterator[None]:
-        for keys in queues:
-            for some in slices(keys):
-                self._kinds.see(some)
+    def _gather(self, copies: Iterable[TimerCopy[Hashable, Any]]) -> Iterator[None]:
+        for copy in copies:
+            for keys in copy.gather():
+                self._kinds.see(keys)
                 yield
+
+
+@dataclass(frozen=True, slots=True)
+class _Gathered:
+    """The timers of ``copy``, after ``gathering`` has ended."""
+
+    gathering: Iterator[None]
+    copy: TimerCopy[Hashable, Any]
+
+    def __iter__(self) -> Iterator[tuple[Timestamp, Hashable, Any]]:
+        for _ in self.gathering:
+            pass
+        return iter(self.copy)
 
 
 class KeyTimers(DomainTimers[KQ], Generic[KQ]):

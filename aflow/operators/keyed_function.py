@@ -320,6 +320,7 @@ class KeyedFunctionOperator(ProcessFunctionOperator[F]):
 
     def _fire(self, domain: TimeDomain, now: Timestamp) -> Iterator[int]:
         """Call ``on_timer`` for all due timers, and emit its results, in pieces."""
+        yield from self._timers.gather_slices()
         handle = self._timer_handler()
         event = domain is TimeDomain.EVENT
         self._ctx.timer_domain = domain

@@ -33,7 +33,6 @@ from aflow.runtime.attempt import Checkpoints, JobAttempt
 from aflow.runtime.builtin_connectors.result_sink import Results, ResultSink
 from aflow.runtime.calls.reports import Reports
 from aflow.runtime.calls.watchdog import watching
-from aflow.runtime.checkpoints.directory.storage import DirectoryStorage
 from aflow.runtime.checkpoints.statistics import CheckpointInfo, CheckpointTally
 from aflow.runtime.checkpoints.storage import CheckpointStorage
 from aflow.runtime.current_job import enter_job, is_inside, refuse_inside
@@ -57,12 +56,13 @@ from aflow.runtime.recovery import (
     RecoveryOptions,
     StartFrom,
     checkpoint_of,
+    new_savepoint,
     opened_storage,
-    path_of_savepoint,
     require_checkpointing,
     start_from,
 )
 from aflow.runtime.restarts import NoRestart
+from aflow.runtime.samples import RecordSample
 from aflow.runtime.start_reminder import StartReminder
 from aflow.runtime.state_query import StateReader
 
@@ -93,7 +93,7 @@ class Job:
             check_without_checkpoints(plan)
         self._start_from = start_from(self._recovery.restore)
         self._events = JobEvents(plan.flow, self._recovery.on_event)
-        self._reports = Reports(plan.flow, self._events.emit)
+        self._reports = Reports(plan.flow, self._events.emit, lambda: self._options.clock.now())
         self._attempt = JobAttempt(plan, options, self._reports)
         self._storage: CheckpointStorage | None = None
         self._tally = CheckpointTally()
@@ -310,6 +310,11 @@ class Job:
             steady=clock.steady(),
         )
 
+    @property
+    def samples(self) -> Sequence[RecordSample]:
+        """The latest records that each step has emitted, if ``Options.samples`` asks for them."""
+        return self._attempt.built.sampled()
+
     def state(self, step: str, name: str | None = None) -> StateReader:
         """Return a reader of the keyed state of a step; ``name`` is the one of a ``KeyedProcess`` with several.
 
@@ -482,9 +487,4 @@ class Job:
         return await coordinator.request(kind, path)
 
     def _new_savepoint(self, path: str | PathLike[str], what: str) -> str:
-        """Return the folder of a new savepoint. Raises an error before anything is done, as far as the names tell."""
-        require_checkpointing(self._recovery, what)
-        place = path_of_savepoint(path, what)
-        if self.running and isinstance(self._storage, DirectoryStorage):
-            self._storage.check_savepoint(place)
-        return place
+        return new_savepoint(path, what, self._recovery, self._storage if self.running else None)

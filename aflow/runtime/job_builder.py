@@ -6,7 +6,7 @@ operators, its checkpointer, its input, and the task. Sources come first, so eac
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -38,6 +38,7 @@ from aflow.runtime.metrics import StepCounters
 from aflow.runtime.operator_chain import ChainBuilder, OperatorChain, Resources
 from aflow.runtime.options import Options
 from aflow.runtime.outputs import OutputLink
+from aflow.runtime.samples import RecordSample
 from aflow.runtime.source_input import SourceInput
 from aflow.runtime.splits import SplitQueue
 from aflow.runtime.task import StreamTask
@@ -53,6 +54,8 @@ class Built:
     counters: Mapping[str, Sequence[StepCounters]] = field(
         default_factory=dict[str, Sequence[StepCounters]]
     )
+    sampled: Callable[[], Sequence[RecordSample]] = tuple
+    """Returns the latest samples of records."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +126,7 @@ class JobBuilder:
                     self._replay_in_flight_first(task)
             self._announce_status()
         tasks = [task for some in self._tasks.values() for task in some]
-        return Built(tasks, self._sources, self._chains.counters)
+        return Built(tasks, self._sources, self._chains.counters, self._chains.samples.latest)
 
     def _announce_status(self) -> None:
         """Let subtasks without a split emit their status before any task runs.

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, fields
 from aflow.machines.calls.counters import CallCounters
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Timestamp
 from aflow.operators.latency import LatencyMetrics
+from aflow.runtime.calls.reports import BlockedMetrics
 
 
 @dataclass(slots=True)
@@ -116,14 +117,6 @@ class CheckpointMetrics:
     """From the trigger to the first barrier, in the slowest subtask."""
     longest_pause_ms: float = 0.0
     """The longest pause of a subtask in any of the latest checkpoints."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BlockedMetrics:
-    """Blockages of the event loop that lasted longer than ``Options.watchdog``."""
-
-    times: int = 0
-    longest_ms: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

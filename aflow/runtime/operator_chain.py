@@ -37,6 +37,7 @@ from aflow.runtime.metrics import StepCounters
 from aflow.runtime.options import Options
 from aflow.runtime.outputs import OutputLink, StepOutput
 from aflow.runtime.pieces import ChainPieces, OperatorPieces, Room
+from aflow.runtime.samples import JobSamples
 from aflow.runtime.source_watermarks import check_source_watermarks
 from aflow.runtime.task_environment import TaskEnvironment
 from aflow.runtime.timer_service import LoopTimer
@@ -99,6 +100,8 @@ class ChainBuilder:
         self._clocked = clocked
         self._aligned = AlignedGroups()
         self._buckets = SharedBuckets()
+        #: The samples of the records that steps emit.
+        self.samples = JobSamples(options.samples, options.clock)
         #: Counters of the subtasks of each step, by its name.
         self.counters: dict[str, list[StepCounters]] = {}
         #: Opened operators in the order of opening.
@@ -140,7 +143,7 @@ class ChainBuilder:
         check_source_watermarks(plan.nodes, operators)
         edges = list(self._exchanges.edges(plan, subtask))
         chain_pieces, pieces = self._all_pieces(plan, environment)
-        outputs, links = _connect(plan.nodes, operators, counters, pieces, edges)
+        outputs, links = _connect(plan.nodes, operators, counters, pieces, edges, self.samples)
         rooms = _downstream_capacity(plan, operators, outputs)
         timers: list[LoopTimer] = []
         for node in plan.nodes:
@@ -293,20 +296,26 @@ def _connect(
     counters: Mapping[int, StepCounters],
     pieces: Mapping[int, OperatorPieces],
     edges: Sequence[tuple[Edge, OutEdge]],
+    samples: JobSamples,
 ) -> tuple[dict[int, StepOutput], dict[int, OutputLink]]:
     """Return the output of each step and the link into each operator: the last step first, so that all are complete.
 
-    The link into a run of fusible steps leads to a ``FusedOperator``.
+    The link into a run of fusible steps leads to a ``FusedOperator``. If samples are taken, steps are not fused, since
+    no batch passes between fused ones.
     """
     targets: dict[int, list[tuple[Output, str | None]]] = {node.id: [] for node in nodes}
     for edge, out in edges:
         targets[edge.origin.id].append((out, edge.side))
-    runs = fusible_runs(nodes, operators, {edge.origin.id for edge, _ in edges})
+    exchanged = {edge.origin.id for edge, _ in edges}
+    runs = {} if samples.wanted else fusible_runs(nodes, operators, exchanged)
     outputs: dict[int, StepOutput] = {}
     links: dict[int, OutputLink] = {}
     for node in reversed(nodes):
         output_type = FiringOutput if node.fires_in_order else StepOutput
-        outputs[node.id] = output_type(counters[node.id], targets[node.id])
+        readers = targets[node.id]
+        sampled = samples.readers(node, [side for _, side in readers])
+        # A sample shows the record as the step has emitted it, so its reader is first.
+        outputs[node.id] = output_type(counters[node.id], [*sampled, *readers])
         operator = operators.get(node.id)
         if operator is None:
             continue

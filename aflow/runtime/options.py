@@ -17,6 +17,7 @@ from aflow.model.key_groups import DEFAULT_KEY_GROUPS, MOST_KEY_GROUPS
 from aflow.model.time import positive_millis
 from aflow.runtime.channel import DEFAULT_CAPACITY
 from aflow.runtime.clock import RuntimeClock, SystemClock, clock_on
+from aflow.runtime.samples import RecordSamples
 from aflow.runtime.telemetry import Telemetry
 from aflow.state.backend_choice import InMemory, OnDisk, StateBackend
 
@@ -52,6 +53,9 @@ class Options:
     them after records only. None: latency is not measured."""
     telemetry: Telemetry | None = None
     """A tool for traces and metrics, such as ``OpenTelemetry()`` of ``aflow.telemetry``. None: no tracing."""
+    samples: RecordSamples | None = None
+    """Samples of the records that steps emit, for ``Job.samples`` and the page of ``aflow.web``, where all who may read
+    see them. Maps and filters in a row then run one by one, which is slower. None: no samples."""
     clock: RuntimeClock = field(default_factory=SystemClock)
     """The clock of processing time: that of the machine by default, or that of the loop on a loop of virtual time."""
 
@@ -75,6 +79,10 @@ class Options:
             positive_millis(self.watchdog, what="Options.watchdog")
         if self.latency_interval is not None:
             positive_millis(self.latency_interval, what="Options.latency_interval")
+        if self.samples is not None and not isinstance(self.samples, RecordSamples):
+            raise FlowDefinitionError(
+                f"Options.samples takes RecordSamples(…) or None, not {shown(self.samples)}"
+            )
         if not isinstance(self.state, InMemory | OnDisk):
             raise FlowDefinitionError(
                 f"Options.state takes InMemory() or OnDisk(), not {shown(self.state)}"

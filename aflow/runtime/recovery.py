@@ -114,6 +114,23 @@ def path_of_savepoint(path: str | PathLike[str], what: str) -> str:
     return place
 
 
+def new_savepoint(
+    path: str | PathLike[str],
+    what: str,
+    options: RecoveryOptions,
+    storage: CheckpointStorage | None,
+) -> str:
+    """Return the folder of a new savepoint. Raises an error before anything is done, as far as the names tell.
+
+    ``storage`` is that of a running job; None if there is none.
+    """
+    require_checkpointing(options, what)
+    place = path_of_savepoint(path, what)
+    if isinstance(storage, DirectoryStorage):
+        storage.check_savepoint(place)
+    return place
+
+
 def check_restart(restart: object) -> None:
     """Refuse a value that is no restart strategy. Raises ``FlowDefinitionError``."""
     if not isinstance(restart, NoRestart | FixedDelay | ExponentialDelay | FailureRate):

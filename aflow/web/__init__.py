@@ -1,8 +1,9 @@
-"""Jobs over HTTP: health, metrics for Prometheus, a JSON API to read and control them.
+"""Jobs over HTTP: a page for people, health, metrics for Prometheus, a JSON API to read and control them.
 
 Here: the application (``routes`` is its core, without a web framework), its adapters for ASGI and aiohttp, a server for
-programs that have none, and a collector for registries of Prometheus. Not here: the metrics themselves, which
-``Job.metrics()`` has, pages for people, users and sessions, TLS. Read ``routes.py`` first, then ``collector.py``.
+programs that have none, and a collector for registries of Prometheus. The page is in ``static/``, plain files without a
+build step; ``events`` feeds it. Not here: the metrics themselves, which ``Job.metrics()`` has, users and sessions, TLS.
+Read ``routes.py`` first, then ``collector.py`` and ``events.py``.
 
 Needs the extra ``web``. ``aflow`` itself does not import this package.
 """

@@ -2,22 +2,25 @@
 
 from __future__ import annotations
 
+import asyncio
+from contextlib import closing
 from typing import Final
 from urllib.parse import quote
 
 from starlette.requests import ClientDisconnect, Request
 from starlette.responses import Response
 from starlette.routing import Router
-from starlette.types import Receive, Scope, Send
+from starlette.types import Message, Receive, Scope, Send
 from starlette.websockets import WebSocketClose
 
+from aflow.web.events import PATIENCE
 from aflow.web.jobs import Jobs
-from aflow.web.messages import MAX_BODY, WebRequest
+from aflow.web.messages import MAX_BODY, Chunks, WebRequest, WebStream
 from aflow.web.routes import WebApi
 
 
 def app(jobs: Jobs, *, token: str | None = None, read_token: str | None = None) -> Router:
-    """Return an ASGI application with health, metrics and the API of ``jobs``.
+    """Return an ASGI application with the page, health, metrics and the API of ``jobs``.
 
     ``host_app.mount("/aflow", aflow.web.app(job, token=…))``. ``jobs`` is a job, several, or a function that returns
     the present ones. Writes need ``token``, and are refused without one; reads need ``read_token`` if there is one.
@@ -26,8 +29,12 @@ def app(jobs: Jobs, *, token: str | None = None, read_token: str | None = None) 
     Raises ``FlowDefinitionError`` for values that are no jobs, two jobs with one name, and tokens that no header can
     contain.
     """
-    # Responses that are streams or pages become routes of the router, which are tried before the default.
-    return Router(default=_Endpoint(WebApi(jobs, token=token, read_token=read_token)))
+    return router_of(WebApi(jobs, token=token, read_token=read_token))
+
+
+def router_of(api: WebApi) -> Router:
+    """Return ``api`` as an ASGI application."""
+    return Router(default=_Endpoint(api))
 
 
 class _Endpoint:
@@ -49,11 +56,51 @@ class _Endpoint:
             WebRequest(request.method, _path(scope), request.url.query, dict(request.headers), body)
         )
         headers = {**answer.headers, "content-type": answer.content_type}
-        if request.method == "HEAD":
+        if isinstance(answer, WebStream):
+            with closing(answer.chunks) as chunks:
+                await _stream(chunks, Response(None, answer.status, headers), receive, send)
+        elif request.method == "HEAD":
             headers["content-length"] = str(len(answer.body))
             await Response(b"", answer.status, headers)(scope, receive, send)
         else:
             await Response(answer.body, answer.status, headers)(scope, receive, send)
+
+
+async def _stream(chunks: Chunks, head: Response, receive: Receive, send: Send) -> None:
+    """Send parts of the body when they are due, until the stream ends or the client disconnects or is too slow."""
+    names = [(name, value) for name, value in head.raw_headers if name != b"content-length"]
+    message: Message = {
+        "type": "http.response.start",
+        "status": head.status_code,
+        "headers": names,
+    }
+    try:
+        await _send(send, message)
+        while (part := chunks.take()) is not None:
+            await _send(send, {"type": "http.response.body", "body": part, "more_body": True})
+            if await _disconnected(receive, chunks.due):
+                return
+        await _send(send, {"type": "http.response.body", "body": b""})
+    except TimeoutError:
+        chunks.dropped()
+    except OSError:
+        return  # servers may raise one when the client has disconnected
+
+
+async def _send(send: Send, message: Message) -> None:
+    async with asyncio.timeout(PATIENCE):
+        await send(message)
+
+
+async def _disconnected(receive: Receive, until: float) -> bool:
+    """Wait until the loop's time ``until``; return True at once if the client disconnects before."""
+    try:
+        async with asyncio.timeout_at(until):
+            while (await receive())["type"] != "http.disconnect":
+                pass
+    except TimeoutError:
+        return False
+    return True
 
 
 async def _body(request: Request) -> bytes:

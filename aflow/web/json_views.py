@@ -9,10 +9,11 @@ from enum import Enum
 from pathlib import PurePath
 from typing import Any, Final, TypeAlias
 
-from aflow.errors import message_of
+from aflow.errors import OperatorError, described, message_of, shown
 from aflow.graph.nodes import Node
 from aflow.graph.plan import Plan, TaskPlan
 from aflow.graph.plan_graph import exchange_type
+from aflow.runtime.calls.stacks import raised_at
 from aflow.runtime.checkpoints.statistics import CheckpointInfo
 from aflow.runtime.job import Job
 from aflow.runtime.recovery import JobRestarted, RecoveryOptions, StartFrom, start_from
@@ -43,18 +44,33 @@ def job_view(job: Job) -> View:
         "restarts": [restart_view(one) for one in job.restarts],
         "graph": graph_view(setup.plan),
         "metrics": job.metrics(),
-        "configuration": {
-            "options": settings_view(setup.options),
-            **_recovery_view(setup.recovery),
-        },
+        "configuration": configuration_view(job),
     }
 
 
+def configuration_view(job: Job) -> View:
+    """Return the options and the recovery of ``job``."""
+    setup = job.setup
+    return {"options": settings_view(setup.options), **_recovery_view(setup.recovery)}
+
+
 def failure_view(failure: BaseException | None) -> View | None:
-    """Return the class and the text of an error."""
+    """Return an error: its class, text and cause, its place in the code, and for that of a step the record."""
     if failure is None:
         return None
-    return {"type": type(failure).__name__, "message": message_of(failure)}
+    of_step = failure if isinstance(failure, OperatorError) else None
+    origin = failure.__cause__ or failure
+    return {
+        "type": type(failure).__name__,
+        "message": message_of(failure),
+        "step": None if of_step is None else of_step.operator,
+        "record": None if of_step is None or of_step.record is None else shown(of_step.record),
+        "key": None if of_step is None or of_step.key is None else shown(of_step.key),
+        "timestamp": None if of_step is None else of_step.timestamp,
+        "cause": None if origin is failure else described(origin),
+        "location": raised_at(origin),
+        "notes": getattr(failure, "__notes__", []),
+    }
 
 
 def restart_view(restart: JobRestarted) -> View:

@@ -9,7 +9,7 @@ from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
 from pathlib import PurePath
-from typing import Any, Final
+from typing import Any, Final, Protocol
 from urllib.parse import parse_qsl, unquote
 from uuid import UUID
 
@@ -76,6 +76,37 @@ class WebResponse:
     status: int
     content_type: str
     body: bytes
+    headers: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+class Chunks(Protocol):
+    """The body of a stream, pulled by the adapter."""
+
+    @property
+    def due(self) -> float:
+        """The moment (seconds of the loop) of the next ``take``."""
+        ...
+
+    def take(self) -> bytes | None:
+        """Return the next part of the body; None at its end."""
+        ...
+
+    def dropped(self) -> None:
+        """Take notice that the client was too slow."""
+        ...
+
+    def close(self) -> None:
+        """Release what the stream uses; the adapter calls it in all cases."""
+        ...
+
+
+@dataclass(frozen=True, slots=True)
+class WebStream:
+    """A response whose body is sent while it is made."""
+
+    status: int
+    content_type: str
+    chunks: Chunks
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
 
 

@@ -1,13 +1,14 @@
 """The core of the application: a response for each request, independent of a web framework.
 
-The routes are in ``WebApi._handler``. A handler raises ``WebError`` for each refusal; all responses but the exposition
-of Prometheus are JSON.
+The routes are in ``WebApi._handler``. A handler raises ``WebError`` for each refusal. Responses are JSON, except for
+the exposition of Prometheus, the files of the page, and the events of a job, which are a stream.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -19,12 +20,21 @@ from aflow.runtime.job_status import JobStatus
 from aflow.web.access import Access
 from aflow.web.collector import JobCollector
 from aflow.web.commands import JobCommands
+from aflow.web.events import CONTENT_TYPE, EventStreams
 from aflow.web.jobs import Jobs, PresentJobs
 from aflow.web.json_views import checkpoint_view, job_summary, job_view
-from aflow.web.messages import WebError, WebRequest, WebResponse, error_response, json_response
+from aflow.web.messages import (
+    WebError,
+    WebRequest,
+    WebResponse,
+    WebStream,
+    error_response,
+    json_response,
+)
 from aflow.web.state_view import listed, state_view
+from aflow.web.static_files import static_response
 
-Handler: TypeAlias = Callable[[WebRequest], Awaitable[WebResponse]]
+Handler: TypeAlias = Callable[[WebRequest], Awaitable[WebResponse | WebStream]]
 
 _log = logging.getLogger("aflow.web")
 
@@ -32,12 +42,14 @@ _log = logging.getLogger("aflow.web")
 _HEADERS: Final = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
 
 _ROUTES: Final = (
+    "GET /",
     "GET /health/live",
     "GET /health/ready",
     "GET /metrics",
     "GET /api/jobs",
     "GET /api/jobs/{job}",
     "GET /api/jobs/{job}/checkpoints",
+    "GET /api/jobs/{job}/events",
     "GET /api/jobs/{job}/state/{step}/{key}",
     "POST /api/jobs/{job}/savepoints",
     "POST /api/jobs/{job}/stop",
@@ -56,10 +68,15 @@ class WebApi:
         self._jobs = PresentJobs(jobs)
         self._access = Access(token, read_token)
         self._commands = JobCommands()
+        self._streams = EventStreams(self._jobs, writes=token is not None)
         self._registry = CollectorRegistry()
         self._registry.register(JobCollector(jobs))
 
-    async def respond(self, request: WebRequest) -> WebResponse:
+    def close(self) -> None:
+        """End all streams within a second, and refuse others: the server of the application is about to end."""
+        self._streams.closing = True
+
+    async def respond(self, request: WebRequest) -> WebResponse | WebStream:
         """Return the response to a request; raises nothing but a cancellation."""
         try:
             response = await self._respond(request)
@@ -70,9 +87,9 @@ class WebApi:
             text = "the request failed in the application; its log has the reason"
             response = error_response(WebError(500, "internal_error", text))
         headers = {**_HEADERS, **response.headers}
-        return WebResponse(response.status, response.content_type, response.body, headers)
+        return replace(response, headers=headers)
 
-    async def _respond(self, request: WebRequest) -> WebResponse:
+    async def _respond(self, request: WebRequest) -> WebResponse | WebStream:
         method, handle = self._handler(request.segments())
         if request.method != method and not (method == "GET" and request.method == "HEAD"):
             raise WebError(
@@ -86,6 +103,10 @@ class WebApi:
     def _handler(self, path: list[str]) -> tuple[str, Handler]:
         """Return the method of a route, and its handler. Raises ``WebError`` 404."""
         match path:
+            case [] | [""]:
+                return "GET", partial(self._file, "index.html")
+            case ["static", *parts]:
+                return "GET", partial(self._file, "/".join(parts))
             case ["health", "live"]:
                 return "GET", self._live
             case ["health", "ready"]:
@@ -98,6 +119,8 @@ class WebApi:
                 return "GET", partial(self._job, job)
             case ["api", "jobs", job, "checkpoints"]:
                 return "GET", partial(self._checkpoints, job)
+            case ["api", "jobs", job, "events"]:
+                return "GET", partial(self._events, job)
             case ["api", "jobs", job, "state", step, key]:
                 return "GET", partial(self._state, job, step, key)
             case ["api", "jobs", job, "savepoints"]:
@@ -106,6 +129,10 @@ class WebApi:
                 return "POST", partial(self._stop, job)
             case _:
                 raise WebError(404, "unknown_path", f"there are {', '.join(_ROUTES)}")
+
+    async def _file(self, name: str, request: WebRequest) -> WebResponse:
+        # Open even if reads need a token: the page has no data of its own, and asks for the token.
+        return static_response(name, request.headers)
 
     async def _live(self, request: WebRequest) -> WebResponse:
         statuses = self._statuses()
@@ -143,6 +170,12 @@ class WebApi:
         return json_response(
             200, {"job": job.name, "checkpoints": [checkpoint_view(one) for one in job.checkpoints]}
         )
+
+    async def _events(self, name: str, request: WebRequest) -> WebResponse | WebStream:
+        job = self._readable(name, request)
+        if request.method == "HEAD":
+            return WebResponse(200, CONTENT_TYPE, b"")
+        return WebStream(200, CONTENT_TYPE, self._streams.open(job.name))
 
     async def _state(self, name: str, step: str, key: str, request: WebRequest) -> WebResponse:
         job = self._readable(name, request, "name", "type")

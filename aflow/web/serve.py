@@ -11,8 +11,9 @@ from typing import Final
 
 import uvicorn
 
-from aflow.web.asgi import app
+from aflow.web.asgi import router_of
 from aflow.web.jobs import Jobs
+from aflow.web.routes import WebApi
 
 #: Seconds for requests under way when the block ends; then they are cancelled.
 _GRACE: Final = 5
@@ -52,8 +53,9 @@ async def serve(
 
     Raises ``OSError`` if the address is in use or cannot be used, and the errors of ``app``.
     """
+    api = WebApi(jobs, token=token, read_token=read_token)
     config = uvicorn.Config(
-        app(jobs, token=token, read_token=read_token),
+        router_of(api),
         loop="none",
         ws="none",
         lifespan="off",
@@ -72,6 +74,7 @@ async def serve(
                 yield WebServer(*listener.getsockname()[:2])
             except BaseException as exc:  # raised below: a group would wrap it
                 failure = exc
+            api.close()
             server.should_exit = True
     if failure is not None:
         raise failure

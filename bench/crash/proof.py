@@ -2,7 +2,7 @@
 
 First, undisturbed runs with different parallelism and batches must give equal outputs, so the output depends on the
 input only. Then programs with checkpoints are killed with SIGKILL and restarted until they end, and their output must
-be the same.
+be the same. The web service of ``payments`` is killed while clients send requests.
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from enum import Enum
 from pathlib import Path
 from random import Random
 from typing import Any, Final
@@ -22,6 +23,7 @@ from rich.table import Table
 
 from bench.crash.attempt import random_kill
 from bench.crash.outputs import Output, differences
+from bench.crash.payments.proof import prove_service
 from bench.crash.records import write_readings
 from bench.crash.rounds import Plan, Round, run_round, undisturbed
 from bench.crash.settings import Mode, Settings
@@ -38,6 +40,13 @@ _MOST: Final = 9
 _LONGEST: Final = 0.8
 #: Microseconds per record of the sink in unaligned mode, which fill the channels.
 _SLOWER: Final = 1000
+
+
+class Program(Enum):
+    """A kind of program that is killed."""
+
+    PIPELINES = "pipelines"
+    SERVICE = "service"
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,28 +110,47 @@ class Proof:
         }
 
 
-def prove(kills: int, seed: int, *, console: Console, out: Path | None = None) -> bool:
-    """Kill at least ``kills`` times over all cases, print a report, and return True if all outputs are right.
+def prove(
+    kills: int,
+    seed: int,
+    *,
+    console: Console,
+    programs: Sequence[Program] = tuple(Program),
+    out: Path | None = None,
+) -> bool:
+    """Kill each of ``programs`` at least ``kills`` times, print a report, and return True if all outputs are right.
 
     ``out`` receives the figures as JSON. The folders of rounds with a different output are kept.
     """
     root = Path(tempfile.mkdtemp(prefix="aflow-crash-"))
+    found: dict[str, Any] = {"name": "crash", "seed": seed}
+    right = True
+    if Program.PIPELINES in programs:
+        right, found["cases"] = prove_pipelines(kills, seed, root, console=console)
+    if Program.SERVICE in programs:
+        is_right, found["service"] = prove_service(kills, seed, root, console=console)
+        right = right and is_right
+    if out is not None:
+        out.write_text(json.dumps(found, indent=2) + "\n")
+    if right:
+        shutil.rmtree(root)
+    return right
+
+
+def prove_pipelines(
+    kills: int, seed: int, root: Path, *, console: Console
+) -> tuple[bool, list[dict[str, Any]]]:
+    """Kill pipelines at least ``kills`` times over all cases; return True if all outputs are right, and the figures."""
     settings = inputs(root, _RECORDS)
     expected = _expected_output(settings, root, console)
     if expected is None:
-        return False
+        return False, []
     proofs = [
         _proof(case, -(-kills // len(CASES)), seed, settings, root, expected, console)
         for case in CASES
     ]
     console.print(_table(proofs))
-    right = not any(one.wrong for one in proofs)
-    if out is not None:
-        found = {"name": "crash", "seed": seed, "cases": [one.figures() for one in proofs]}
-        out.write_text(json.dumps(found, indent=2) + "\n")
-    if right:
-        shutil.rmtree(root)
-    return right
+    return not any(one.wrong for one in proofs), [one.figures() for one in proofs]
 
 
 def inputs(root: Path, records: int) -> Settings:

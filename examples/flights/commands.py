@@ -104,6 +104,9 @@ def main() -> None:
     show_default=True,
     help="Restarts after failures, one second after each.",
 )
+@click.option(
+    "--web", is_flag=True, help="Print the address of a page that shows the job, until Ctrl-C."
+)
 @click.option("--no-tables", is_flag=True, hidden=True)
 def replay(
     output: Path,
@@ -115,6 +118,7 @@ def replay(
     checkpoint_every: timedelta,
     restore: str,
     restarts: int,
+    web: bool,
     no_tables: bool,
 ) -> None:
     """Replay the year: worst hours and days, delays in wind and around storms, days of aircraft.
@@ -153,6 +157,7 @@ def replay(
         recovery=recovery,
         kill_after=kill_after,
         tables=not no_tables,
+        web=web,
     )
     _exit_with(lambda: run_replay(chosen))
 

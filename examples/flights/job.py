@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
+import secrets
 import signal
-from collections.abc import Generator, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from collections.abc import AsyncGenerator, Generator, Iterator
+from contextlib import AbstractContextManager, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from enum import IntEnum
+from importlib import import_module
 from typing import Final, Protocol, cast
 
 import aflow as af
@@ -18,6 +21,7 @@ _STOPPING: Final = (
     "stopping: a last checkpoint keeps open windows for the next run; Ctrl-C again cancels"
 )
 _STOPPED: Final = "stopped: the next run continues from the last checkpoint"
+_STAYS: Final = "the job has ended; the page shows it until Ctrl-C"
 _CANCELLED: Final = "cancelled: records in flight are lost"
 
 
@@ -72,22 +76,31 @@ class Display(Protocol):
 
 
 def run_job(
-    flow: af.Flow, display: Display, *, parallelism: int = 1, recovery: Recovery = NO_RECOVERY
+    flow: af.Flow,
+    display: Display,
+    *,
+    parallelism: int = 1,
+    recovery: Recovery = NO_RECOVERY,
+    web: bool = False,
 ) -> Ended:
     """Run ``flow`` until its sources end or the user stops it. Raises the error that made the job fail.
 
     SIGINT and SIGTERM drain the job; with checkpoints they take a last one instead, which keeps open windows. SIGINT
-    after that cancels the job.
+    after that cancels the job. With ``web`` the page of aflow.web shows the job, also after its end, until a signal.
     """
+    if web:
+        import_module("aflow.web")  # needs the extra `web`; before there is a loop to block
     with display.shown(), asyncio.Runner(loop_factory=_new_loop) as runner:
         try:
-            return runner.run(_run(flow, display, parallelism, recovery))
+            return runner.run(_run(flow, display, parallelism, recovery, web=web))
         except BaseExceptionGroup as group:
             error = _first_error(group)
     raise error
 
 
-async def _run(flow: af.Flow, display: Display, parallelism: int, recovery: Recovery) -> Ended:
+async def _run(
+    flow: af.Flow, display: Display, parallelism: int, recovery: Recovery, *, web: bool
+) -> Ended:
     metrics = af.metrics.JobMetrics(steps={}, tasks=[])
     interrupts = _Interrupts(display, takes_checkpoints=recovery.checkpointing is not None)
     try:
@@ -97,13 +110,17 @@ async def _run(flow: af.Flow, display: Display, parallelism: int, recovery: Reco
             restart=recovery.restart,
             restore=recovery.restore,
             on_event=lambda event: _report(event, display),
+            options=af.Options(samples=af.metrics.RecordSamples() if web else None),
         ) as job:
             try:
-                async with asyncio.TaskGroup() as group:
+                async with asyncio.TaskGroup() as group, _page(job, display, shown=web):
                     following = group.create_task(display.follow(job))
                     with interrupts.handled(job, group):
                         await job.wait()
-                    following.cancel()
+                        following.cancel()
+                        if web and not interrupts.stopping:
+                            display.say(_STAYS)
+                            await interrupts.signalled.wait()
             finally:
                 metrics = job.metrics()
                 display.update(metrics)
@@ -115,14 +132,31 @@ async def _run(flow: af.Flow, display: Display, parallelism: int, recovery: Reco
     return Ended(ExitStatus.DONE, metrics)
 
 
+@asynccontextmanager
+async def _page(job: af.Job, display: Display, *, shown: bool) -> AsyncGenerator[None]:
+    """Serve the page of ``job`` during the block if it is to be ``shown``."""
+    if not shown:
+        yield
+        return
+    import aflow.web
+
+    token = os.environ.get("AFLOW_TOKEN") or secrets.token_urlsafe(6)
+    async with aflow.web.serve(job, token=token) as server:
+        display.say(f"watch the job at {server.url}")
+        display.say(f"token for savepoints and stops: {token}")
+        yield
+
+
 class _Interrupts:
     """Reaction to signals: stop the job, then cancel the task that runs it."""
 
     def __init__(self, display: Display, *, takes_checkpoints: bool) -> None:
         self._display = display
         self._takes_checkpoints = takes_checkpoints
-        self._stopping = False
+        self.stopping = False
         self.cancelled = False
+        #: Set by the first signal.
+        self.signalled = asyncio.Event()
 
     @contextmanager
     def handled(self, job: af.Job, group: asyncio.TaskGroup) -> Generator[None]:
@@ -131,13 +165,14 @@ class _Interrupts:
         assert running is not None
 
         def stop() -> None:
-            if not self._stopping:
-                self._stopping = True
+            self.signalled.set()
+            if not self.stopping and job.running:
+                self.stopping = True
                 self._display.say(_STOPPING if self._takes_checkpoints else _DRAINING)
                 _ = group.create_task(job.stop(drain=not self._takes_checkpoints))
 
         def interrupt() -> None:
-            if not self._stopping:
+            if not self.stopping:
                 stop()
             elif not self.cancelled:
                 self.cancelled = True
@@ -154,7 +189,7 @@ class _Interrupts:
 
     def report_end(self) -> None:
         """Say that the job was stopped, if it was."""
-        if self._stopping:
+        if self.stopping:
             self._display.say(_STOPPED if self._takes_checkpoints else _DRAINED)
 
 

@@ -40,6 +40,8 @@ class Replay:
     """Start the replay in another process, and kill that one after this time."""
     tables: bool = True
     """False shows progress only."""
+    web: bool = False
+    """Show the job on the page of aflow.web, until Ctrl-C."""
 
 
 def run_replay(replay: Replay) -> ExitStatus:
@@ -79,7 +81,11 @@ def _run(console: Console, data: FlightData, files: Files, replay: Replay) -> Ex
     started = time.monotonic()
     flow = build(files.source(), files.weather_source(), files.sinks(), max_delay=replay.max_delay)
     ended = run_job(
-        flow, ProgressDisplay(console), parallelism=replay.parallelism, recovery=replay.recovery
+        flow,
+        ProgressDisplay(console),
+        parallelism=replay.parallelism,
+        recovery=replay.recovery,
+        web=replay.web,
     )
     seconds = time.monotonic() - started
     if ended.status == ExitStatus.DONE and replay.tables:

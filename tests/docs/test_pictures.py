@@ -10,6 +10,8 @@ import pytest
 from scripts.pictures import runs
 from scripts.pictures.digest import FOLDER, digest, digest_in
 from scripts.pictures.runs import RUNS
+from scripts.pictures.shots import FOLDER as SCREENSHOTS
+from scripts.pictures.shots import SHOTS
 
 DOCS = Path(__file__).parents[2] / "docs"
 SHOWN = re.compile(r"!\[([^\]]*)\]\((\S+)\)", re.DOTALL)
@@ -28,9 +30,23 @@ def test_each_picture_is_used_in_the_guide_and_has_a_description() -> None:
         for page in DOCS.rglob("*.md")
         for words, link in SHOWN.findall(page.read_text(encoding="utf-8"))
     }
+    drawn = {FOLDER / f"{name}.svg" for name in RUNS}
+    taken = {SCREENSHOTS / f"{shot.name}.png" for shot in SHOTS}
 
-    assert set(shown) == {FOLDER / f"{name}.svg" for name in RUNS} == set(FOLDER.iterdir())
+    assert drawn == set(FOLDER.iterdir())
+    assert taken == set(SCREENSHOTS.iterdir())
+    assert set(shown) == drawn | taken
     assert [link for link, words in shown.items() if len(words) < 40] == []
+
+
+def test_screenshots_are_small_and_have_the_size_of_their_windows() -> None:
+    for shot in SHOTS:
+        content = (SCREENSHOTS / f"{shot.name}.png").read_bytes()
+        size = int.from_bytes(content[16:20]), int.from_bytes(content[20:24])
+
+        assert content.startswith(b"\x89PNG")
+        assert size == (shot.width, shot.height), "`make screenshots` takes it anew"
+        assert len(content) < 150_000
 
 
 def test_a_picture_of_other_rows_is_detected(tmp_path: Path) -> None:

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from aflow.machines.timer_queue import Changes, Timer, TimerQueue
+from aflow.machines.timer_changes import Changes
+from aflow.machines.timer_queue import Timer, TimerQueue
 
 
 def queue_of(*timers: tuple[int, str, str]) -> TimerQueue[str, str]:

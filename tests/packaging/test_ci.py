@@ -17,7 +17,7 @@ import pytest
 PROJECT: Final = Path(__file__).parents[2]
 SECONDS: Final = 60
 
-#: A `make` that reports where it runs and as whom, and a java that is new enough.
+#: A `make` that reports where it runs and as whom, a java that is new enough, and a Chromium.
 MAKE: Final = """#!/bin/sh
 case "$*" in *setup*) exit 0 ;; esac
 echo "folder $(basename "$PWD")"
@@ -31,6 +31,7 @@ echo "3 failed, 4 passed"
 exit 3
 """
 JAVA: Final = "#!/bin/sh\necho 'openjdk version \"17.0.1\"' >&2\n"
+CHROMIUM: Final = "#!/bin/sh\n"
 
 
 @pytest.fixture
@@ -38,7 +39,7 @@ def place() -> Iterator[Path]:
     """Return a folder that every user can enter, unlike ``tmp_path``."""
     folder = Path(tempfile.mkdtemp())
     folder.chmod(0o755)
-    for name, script in (("make", MAKE), ("java", JAVA)):
+    for name, script in (("make", MAKE), ("java", JAVA), ("chromium", CHROMIUM)):
         program = folder / "bin" / name
         program.parent.mkdir(exist_ok=True)
         program.write_text(script)
@@ -149,3 +150,38 @@ def test_the_tests_write_byte_code_though_the_environment_forbids_it() -> None:
     )
 
     assert done.stdout == "forbidden=\n", done.stderr
+
+
+def have_chromium(folder: Path, ci: str, *programs: str) -> subprocess.CompletedProcess[str]:
+    """Run the script that `make test` runs, for a user other than root whose path has these programs only."""
+    for program in programs:
+        (folder / program).write_text("#!/bin/sh\n")
+        (folder / program).chmod(0o755)
+    (folder / "bash").symlink_to(shutil.which("bash") or "/bin/bash")
+    (folder / "id").write_text("#!/bin/sh\necho 1000\n")
+    (folder / "id").chmod(0o755)
+    return subprocess.run(
+        [PROJECT / "scripts" / "have-chromium"],
+        env={"PATH": str(folder), "CI": ci},
+        capture_output=True,
+        text=True,
+        timeout=SECONDS,
+    )
+
+
+@pytest.mark.parametrize("program", ["chromium", "google-chrome"])
+def test_nothing_is_said_where_there_is_a_chromium(tmp_path: Path, program: str) -> None:
+    done = have_chromium(tmp_path, "true", program)
+
+    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
+
+
+@pytest.mark.parametrize(("ci", "code"), [("", 0), ("true", 1)], ids=["tests skip", "in CI"])
+def test_the_command_that_installs_chromium_is_named_and_ci_fails(
+    tmp_path: Path, ci: str, code: int
+) -> None:
+    done = have_chromium(tmp_path, ci)
+
+    assert done.returncode == code
+    assert "'sudo apt-get install chromium' installs it" in done.stderr
+    assert ("Without it the tests of the page are skipped." in done.stderr) == (code == 0)

@@ -88,10 +88,19 @@ async def test_a_failed_job_is_neither_live_nor_ready_and_shows_its_failure() ->
 
     assert (live.status_code, live.json()["status"]) == (503, "failed")
     assert ready.status_code == 503
+    location = view["failure"].pop("location")
     assert view["failure"] == {
         "type": "OperatorError",
         "message": "step 'check' failed on record 'fail': ValueError: as planned",
+        "step": "check",
+        "record": "'fail'",
+        "key": None,
+        "timestamp": None,
+        "cause": "ValueError: as planned",
+        "notes": [],
     }
+    assert location["function"].endswith("visits.<locals>.check")
+    assert location["code"] == 'raise ValueError("as planned")'
     assert state[:2] == (409, "job_ended")
 
 

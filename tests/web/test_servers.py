@@ -9,7 +9,8 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncGenerator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
+from urllib.parse import urlsplit
 
 import httpx
 import pytest
@@ -197,6 +198,98 @@ async def test_an_aiohttp_application_is_served_without_a_prefix_and_below_two()
             ):
                 response = await client.get(f"{prefix}/api/jobs/visits/state/count/%2Fhome")
             assert (response.status_code, response.json()["key"]) == (200, "/home")
+
+
+@pytest.mark.asyncio
+async def test_servers_stream_events() -> None:
+    async with counting() as job:
+        host = web.Application()
+        host.add_subapp("/aflow/", aflow.web.aiohttp_app(job))
+        async with aflow.web.serve(job) as alone, _served(host) as address:
+            async with _first_events(alone.url) as of_uvicorn:
+                pass
+            async with _first_events(f"{address}/aflow") as of_aiohttp:
+                pass
+
+    assert of_uvicorn == of_aiohttp == ["event: job", "event: snapshot"]
+
+
+@asynccontextmanager
+async def _first_events(address: str) -> AsyncGenerator[list[str]]:
+    """Yield the names of the first two events, while the stream is open."""
+    async with (
+        httpx.AsyncClient() as client,
+        client.stream("GET", f"{address}/api/jobs/visits/events") as response,
+    ):
+        names: list[str] = []
+        async for line in response.aiter_lines():
+            if line.startswith("event: "):
+                names.append(line)
+            if len(names) == 2:
+                break
+        yield names
+
+
+@pytest.mark.slow
+@pytest.mark.asyncio
+@pytest.mark.parametrize("kind", ["alone", "aiohttp"])
+async def test_an_open_stream_does_not_keep_a_server_from_closing(kind: str) -> None:
+    loop = asyncio.get_running_loop()
+    async with counting() as job, AsyncExitStack() as client, AsyncExitStack() as server:
+        if kind == "alone":
+            address = (await server.enter_async_context(aflow.web.serve(job))).url
+        else:
+            address = await server.enter_async_context(_served(aflow.web.aiohttp_app(job)))
+        await client.enter_async_context(_open_stream(address))
+        began = loop.time()
+        await server.aclose()
+
+        assert (
+            loop.time() - began < 4
+        )  # a server waits for open responses: uvicorn 5 s, aiohttp 60 s
+
+
+@asynccontextmanager
+async def _open_stream(address: str) -> AsyncGenerator[None]:
+    """Keep a connection open that has begun to receive events."""
+    parts = urlsplit(address)
+    reader, writer = await asyncio.open_connection(parts.hostname, parts.port)
+    writer.write(b"GET /api/jobs/visits/events HTTP/1.1\r\nHost: test\r\n\r\n")
+    await reader.readuntil(b"event: snapshot")
+    try:
+        yield
+    finally:
+        writer.close()
+        await writer.wait_closed()
+
+
+@pytest.mark.asyncio
+async def test_the_address_of_a_sub_application_without_a_slash_leads_to_the_page() -> None:
+    async with counting() as job:
+        host = web.Application()
+        host.add_subapp("/internal/aflow/", aflow.web.aiohttp_app(job))
+        async with _served(host) as address, httpx.AsyncClient(follow_redirects=True) as client:
+            page = await client.get(f"{address}/internal/aflow")
+
+    assert page.status_code == 200
+    assert str(page.url) == f"{address}/internal/aflow/"
+    assert "<title>aflow</title>" in page.text
+
+
+@pytest.mark.asyncio
+async def test_the_page_of_a_mounted_application_is_below_its_prefix() -> None:
+    async with counting() as job:
+        host = Starlette(routes=[Mount("/internal/aflow", aflow.web.app(job))])
+        transport = httpx.ASGITransport(host)
+        async with httpx.AsyncClient(
+            transport=transport, base_url="http://test", follow_redirects=True
+        ) as client:
+            page = await client.get("/internal/aflow")
+            module = await client.get("/internal/aflow/static/main.mjs")
+
+    assert str(page.url) == "http://test/internal/aflow/"
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
+    assert module.headers["content-type"] == "text/javascript; charset=utf-8"
 
 
 @asynccontextmanager

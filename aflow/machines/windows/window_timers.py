@@ -19,7 +19,8 @@ from heapq import heapify, heappop, heappush
 from itertools import chain, count, islice
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
-from aflow.machines.timer_queue import Changes, changes_of, toggle
+from aflow.machines.timer_changes import ChangeRecord, Changes
+from aflow.machines.timer_copy import CopyInPieces, TimerCopy
 from aflow.model.time import Timestamp
 from aflow.model.windows import TimeWindow
 
@@ -70,9 +71,8 @@ class WindowTimers(Generic[K]):
         self._heap: list[tuple[Timestamp, int, TimeWindow]] = []
         self._numbers = count()
         self._count = 0
-        #: True for each timer of a key added since changes were last taken, False for each removed one; None: not
-        #: recorded.
-        self._changes: dict[tuple[Timestamp, K, TimeWindow], bool] | None = None
+        #: The changes of timers of single keys since they were taken last; None: not recorded.
+        self._changes: ChangeRecord[K, TimeWindow] | None = None
 
     def __len__(self) -> int:
         """Count timers; the one of a whole window counts as one."""
@@ -101,7 +101,7 @@ class WindowTimers(Generic[K]):
             heappush(self._heap, (time, next(self._numbers), window))
         self._count += 1
         if self._changes is not None:
-            toggle(self._changes, (time, key, window), there=True)
+            self._changes.note((time, key, window), there=True)
         return True
 
     def is_set_for_all_keys(self, time: Timestamp, window: TimeWindow) -> bool:
@@ -130,7 +130,7 @@ class WindowTimers(Generic[K]):
         del keys[key]
         self._count -= 1
         if self._changes is not None:
-            toggle(self._changes, (time, key, window), there=False)
+            self._changes.note((time, key, window), there=False)
         if not keys:
             del self._groups[place]
             self._compact()
@@ -169,14 +169,27 @@ class WindowTimers(Generic[K]):
             [(place, list(keys)) for place, keys in self._groups.items() if keys]
         )
 
+    def copied_in_pieces(self) -> TimerCopy[K, TimeWindow]:
+        """Return all timers of single keys, as ``TimerQueue.copied_in_pieces``."""
+        assert self._changes is not None
+        return CopyInPieces(
+            list(self._groups),
+            listed=self._listed,
+            identity=_identity,
+            changes=self._changes,
+        )
+
     def keys(self) -> list[K]:
         """Return the key of each timer of a single key."""
         return list(chain.from_iterable(filter(None, self._groups.values())))
 
     def take_changes(self) -> Changes[K, TimeWindow] | None:
         """Return the timers of single keys added and removed since the last call; None for the first call."""
-        changes, self._changes = self._changes, {}
-        return None if changes is None else changes_of(changes)
+        changes, self._changes = self._changes, ChangeRecord()
+        return None if changes is None else changes.net()
+
+    def _listed(self, place: tuple[Timestamp, TimeWindow]) -> Sequence[K]:
+        return list(self._groups.get(place) or ())
 
     def _parts(
         self, time: Timestamp, window: TimeWindow, keys: dict[K, None]
@@ -194,10 +207,14 @@ class WindowTimers(Generic[K]):
     def _note_removed(self, time: Timestamp, window: TimeWindow, keys: Iterable[K]) -> None:
         if self._changes is not None:
             for key in keys:
-                toggle(self._changes, (time, key, window), there=False)
+                self._changes.note((time, key, window), there=False)
 
     def _compact(self) -> None:
         if len(self._heap) > 2 * len(self._groups) + _FEW:
             # In place, since a pass of `due` may be using it; in the order of numbers, which is that of the dict.
             self._heap[:] = [(time, next(self._numbers), window) for time, window in self._groups]
             heapify(self._heap)
+
+
+def _identity(place: tuple[Timestamp, TimeWindow], key: K) -> tuple[Timestamp, K, TimeWindow]:
+    return place[0], key, place[1]

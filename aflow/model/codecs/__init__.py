@@ -12,6 +12,7 @@ from aflow.model.codecs.base import Codec as Codec
 from aflow.model.codecs.base import CodecError as CodecError
 from aflow.model.codecs.base import decode_all as decode_all
 from aflow.model.codecs.base import encode_all as encode_all
+from aflow.model.codecs.base import unguarded_decoder as unguarded_decoder
 from aflow.model.codecs.pickled import PICKLE as PICKLE
 from aflow.model.codecs.pickled import Pickled as Pickled
 from aflow.model.codecs.plain import PLAIN as PLAIN
@@ -30,4 +31,5 @@ __all__ = [
     "codec_for",
     "decode_all",
     "encode_all",
+    "unguarded_decoder",
 ]

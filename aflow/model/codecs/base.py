@@ -42,17 +42,19 @@ def encode_all(codec: Codec[T], values: Collection[T]) -> list[bytes]:
     return list(map(codec.encode, values))
 
 
-def decode_all(codec: Codec[T], stored: Iterable[bytes]) -> list[T]:
-    """Return ``decode`` of each. Raises ``CodecError`` as ``decode`` does.
+def unguarded_decoder(codec: Codec[T]) -> Callable[[bytes], T]:
+    """Return ``decode``, or ``decode_unguarded`` if the codec has it: as ``decode``, but with other errors.
 
-    A codec may have an attribute ``decode_unguarded``: as ``decode``, but with other errors. It saves a Python call for
-    each value, which is most of the time of a restore.
+    It saves a Python call for each value. After an error call ``decode``, which describes it.
     """
-    stored = list(stored)
     unguarded = getattr(codec, "decode_unguarded", None)
-    if unguarded is not None:
-        try:
-            return list(map(cast("Callable[[bytes], T]", unguarded), stored))
-        except Exception:
-            pass  # `decode` describes it
-    return list(map(codec.decode, stored))
+    return codec.decode if unguarded is None else cast("Callable[[bytes], T]", unguarded)
+
+
+def decode_all(codec: Codec[T], stored: Iterable[bytes]) -> list[T]:
+    """Return ``decode`` of each. Raises ``CodecError`` as ``decode`` does."""
+    stored = list(stored)
+    try:
+        return list(map(unguarded_decoder(codec), stored))
+    except Exception:
+        return list(map(codec.decode, stored))  # describes the error

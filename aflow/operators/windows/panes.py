@@ -44,7 +44,6 @@ from aflow.operators.windows.incremental_windows import (
     StoredRow,
     among,
     fold_by_time,
-    fold_into,
     fold_into_windows,
 )
 from aflow.operators.windows.lateness import LATE
@@ -130,14 +129,12 @@ class PaneAggregateOperator(IncrementalWindows):
             self._save(keys)
         if self._on_disk is not None:
             self._on_disk.load(self._wanted(keys, times))
-        oldest = min(times)
-        if self._has_fired_windows(oldest):
+        if self._may_differ_by_key():
             self._add_each(batch, keys, times)
         elif self._unshared:
-            spans = self._start_of, self._size, self._slide
-            fold_into_windows(self._panes, spans, batch, keys, times, self._accumulation, self)
+            self._add_to_windows(batch, keys, times)
         else:
-            self._add_to_panes(batch, keys, times, oldest)
+            self._add_to_panes(batch, keys, times)
         self._changed.add(keys)
         if self._on_disk is not None:
             self._on_disk.evict()
@@ -246,11 +243,14 @@ class PaneAggregateOperator(IncrementalWindows):
 
     # --------------------------------------------------------------------------------------- records
 
-    def _has_fired_windows(self, oldest: Timestamp) -> bool:
-        """Return True if a record at or after ``oldest`` may be in a window that has fired, or in no window."""
-        if self._gaps or self._ahead or (self._staggers is not None and self._staggers.mixed):
-            return True
-        return self._first(oldest) <= self._last_fired(self.watermark)
+    def _may_differ_by_key(self) -> bool:
+        """Return True if two records of one time may be in different windows, or some times are in no window."""
+        mixed = self._staggers is not None and self._staggers.mixed
+        return self._gaps or mixed or bool(self._ahead)
+
+    def _unfired(self) -> Timestamp:
+        """Return the time from which on no window has fired. It is the start of a pane."""
+        return self._first_after(self._last_fired(self.watermark) - self._slide) + self._size
 
     def _wanted(self, keys: Sequence[Hashable], times: Sequence[Timestamp]) -> Wanted:
         """Return the keys of a batch by the panes into which they are folded."""
@@ -268,21 +268,25 @@ class PaneAggregateOperator(IncrementalWindows):
         return range(self._first(time), self._start_of(time) + 1, self._slide)
 
     def _add_to_panes(
-        self,
-        batch: Batch[Any],
-        keys: Sequence[Hashable],
-        times: Sequence[Timestamp],
-        oldest: Timestamp,
+        self, batch: Batch[Any], keys: Sequence[Hashable], times: Sequence[Timestamp]
     ) -> None:
-        """Fold a batch, each record into one pane; no window of the records has fired."""
-        panes = self._panes
-        start, end = self._pane_at(oldest)
-        if times[-1] < end and max(times) < end:
-            fold_into(panes[start], batch, keys, self._accumulation, self)
-        else:
-            fold_by_time(
-                panes.__getitem__, self._pane_at, batch, keys, times, self._accumulation, self
-            )
+        """Fold each record into its pane; those from the first one on whose window has fired record by record."""
+        panes, accumulation, bound = self._panes.__getitem__, self._accumulation, self._unfired()
+        done = fold_by_time(
+            panes, self._pane_at, batch, keys, times, accumulation, self, bound=bound
+        )
+        if done < len(batch):
+            self._add_each(batch.slice(done, len(batch)), keys[done:], times[done:])
+
+    def _add_to_windows(
+        self, batch: Batch[Any], keys: Sequence[Hashable], times: Sequence[Timestamp]
+    ) -> None:
+        """Fold each record into all its windows; record by record if the window of one has fired."""
+        if min(times) < self._unfired():
+            self._add_each(batch, keys, times)
+            return
+        spans = self._start_of, self._size, self._slide
+        fold_into_windows(self._panes, spans, batch, keys, times, self._accumulation, self)
 
     def _add_each(
         self, batch: Batch[Any], keys: Sequence[Hashable], times: Sequence[Timestamp]

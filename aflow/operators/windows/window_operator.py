@@ -60,7 +60,6 @@ from aflow.operators.windows.window_snapshots import WindowSnapshots, timer_row
 from aflow.operators.windows.window_state import FunctionStates
 from aflow.state.backend import WindowTimerQueue
 from aflow.state.gradual_capture import GradualCaptures
-from aflow.state.key_kinds import KeyKinds
 from aflow.state.keyed_entries import CapturedRows, KeyedRows, merge_rows
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.state.specs import declared_states
@@ -91,7 +90,9 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         if self._disk is not None:
             self._to_close.callback(self._disk.rows.close)
         self._timers = DomainTimers[WindowTimerQueue](
-            context.alarm, _in_memory if self._disk is None else self._disk.timers, timer_row
+            context.alarm,
+            (lambda *_: WindowTimers[Hashable]()) if self._disk is None else self._disk.timers,
+            timer_row,
         )
         self._trigger_context = WindowTriggerContext(
             self._lifetime, context.clock, self._timers.queues, clocked=context.clocked
@@ -306,6 +307,7 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         self, domain: TimeDomain, now: Timestamp, watermark: Timestamp
     ) -> Iterator[int]:
         """Call the trigger for each due timer, and clean up the windows at their clean-up time, in pieces."""
+        yield from self._timers.gather_slices()
         lifetime, ahead = self._lifetime, self._ahead
         lifetime.watermark = watermark
         self._sides.begin()
@@ -494,7 +496,3 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
             key=one.key,
             timestamp=at,
         )
-
-
-def _in_memory(domain: TimeDomain, kinds: KeyKinds) -> WindowTimerQueue:
-    return WindowTimers[Hashable]()

@@ -5,13 +5,17 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from aflow.model.record_trace import RecordTracer
+from aflow.model.time import Timestamp
 from aflow.runtime import log_events
-from aflow.runtime.metrics import BlockedMetrics
+
+#: The number of blockages that are kept for the host.
+_KEPT: Final = 20
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,17 +73,49 @@ CallReport: TypeAlias = LoopBlocked | CallAbandoned
 """A report about functions or calls."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Blockage:
+    """A blockage of the event loop that is over."""
+
+    ended_at: Timestamp
+    """Epoch ms."""
+    report: LoopBlocked
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BlockedMetrics:
+    """Blockages of the event loop that lasted longer than ``Options.watchdog``."""
+
+    times: int = 0
+    longest_ms: float = 0.0
+    latest: tuple[Blockage, ...] = ()
+    """The latest 20, oldest first."""
+
+
 class Reports:
     """The reports of one job. All methods but ``blocking`` belong to the event loop."""
 
-    def __init__(self, job: str, tell: Callable[[CallReport], None]) -> None:
+    def __init__(
+        self, job: str, tell: Callable[[CallReport], None], now: Callable[[], Timestamp]
+    ) -> None:
+        """``now`` returns processing time (epoch ms)."""
         self._job = job
         self._tell = tell
-        self.blocked = BlockedMetrics()
+        self._now = now
+        self._times = 0
+        self._longest_ms = 0.0
+        self._latest = deque[Blockage](maxlen=_KEPT)
         #: Calls and resources that were given up.
         self.left_behind = 0
         #: Traces calls; None in a job without tracing.
         self.tracer: RecordTracer | None = None
+
+    @property
+    def blocked(self) -> BlockedMetrics:
+        """The blockages so far."""
+        return BlockedMetrics(
+            times=self._times, longest_ms=self._longest_ms, latest=tuple(self._latest)
+        )
 
     def give_up(self, step: str, what: str, seconds: float) -> None:
         """Report a call, or the closing of a resource, that was abandoned."""
@@ -106,10 +142,9 @@ class Reports:
 
     def loop_was_blocked(self, event: LoopBlocked) -> None:
         """Report a blockage that is over."""
-        self.blocked = BlockedMetrics(
-            times=self.blocked.times + 1,
-            longest_ms=max(self.blocked.longest_ms, event.seconds * 1000),
-        )
+        self._times += 1
+        self._longest_ms = max(self._longest_ms, event.seconds * 1000)
+        self._latest.append(Blockage(ended_at=self._now(), report=event))
         log_events.LOOP_BLOCKED.log(
             "job %r: %s",
             self._job,

@@ -6,7 +6,7 @@ import linecache
 import os
 import sysconfig
 from collections.abc import Iterator, Sequence
-from types import FrameType
+from types import FrameType, TracebackType
 from typing import Final
 
 from aflow.operators import fused
@@ -62,6 +62,20 @@ def sample(frame: FrameType, below: int) -> StackSample:
     return StackSample(stack[-1], _step(stack), _where(stack))
 
 
+def raised_at(error: BaseException) -> CodeLocation | None:
+    """Return the innermost function of the user in the traceback of ``error``; None if there is none."""
+    found: TracebackType | None = None
+    trace = error.__traceback__
+    while trace is not None:
+        if _is_own(trace.tb_frame):
+            found = trace
+        trace = trace.tb_next
+    if found is None:
+        return None
+    called = None if found.tb_next is None else _qualified(found.tb_next.tb_frame)
+    return _location(found.tb_frame, found.tb_lineno, called or "")
+
+
 def _where(stack: Sequence[FrameType]) -> CodeLocation:
     """Return the innermost function of the user, else one of a library that aflow called, else one of aflow."""
     index = next((i for i, one in enumerate(stack) if _is_own(one)), None)
@@ -69,14 +83,13 @@ def _where(stack: Sequence[FrameType]) -> CodeLocation:
         called = [i for i, one in enumerate(stack) if not _is_engine(one)]
         index = called[-1] if called else 0
     frame = stack[index]
-    file, line = frame.f_code.co_filename, frame.f_lineno or 0
-    return CodeLocation(
-        function=_qualified(frame),
-        file=file,
-        line=line,
-        code=linecache.getline(file, line).strip(),
-        calls=_qualified(stack[index - 1]) if index else "",
-    )
+    return _location(frame, frame.f_lineno or 0, _qualified(stack[index - 1]) if index else "")
+
+
+def _location(frame: FrameType, line: int, calls: str) -> CodeLocation:
+    file = frame.f_code.co_filename
+    code = linecache.getline(file, line).strip()
+    return CodeLocation(function=_qualified(frame), file=file, line=line, code=code, calls=calls)
 
 
 def _step(stack: Sequence[FrameType]) -> str | None:

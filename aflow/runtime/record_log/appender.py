@@ -1,7 +1,8 @@
 """The thread that writes to a log: one write and one sync for all records that wait (group commit).
 
-A group is what has been added since the thread began its last write, in the order in which it was added. So one sender
-that awaits each record gets a sync for each, and 1,000 senders share one.
+A group is what is added on the event loop while the thread writes the preceding one, or, if the thread is idle, until
+the end of the present pass of the loop. So one sender that awaits each record gets a sync for each, and 1,000 senders
+that are resumed in one pass share one. The loop hands over whole groups, so the thread costs nothing for each record.
 
 The thread is no task of a job: records are accepted before a job runs and while it restarts. It is a daemon, since a
 program that ends without closing the log must end; records that were not reported as written may be lost then.
@@ -10,13 +11,14 @@ program that ends without closing the log must end; records that were not report
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from queue import Empty, SimpleQueue
+from queue import SimpleQueue
 from threading import Thread
 from typing import Any, Final, Generic, TypeAlias, TypeVar
 
 from aflow.errors import InternalError
+from aflow.model.questions import Followed
 from aflow.model.time import Clock
 from aflow.runtime.record_log.log import NotLogged, RecordLog
 from aflow.runtime.record_log.segments import BLOCK_BYTES, LogRecord
@@ -25,34 +27,30 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 
-class Addition(Generic[T]):
-    """Records of one call, which are written in one block, and what their sender keeps with them."""
+class LogGroup(Generic[T]):
+    """Records that are written in one block, and what their senders keep with them. All lists are in order."""
 
-    __slots__ = ("has_ids", "position", "records", "size", "values")
+    __slots__ = ("followed", "has_ids", "records", "senders", "size", "values")
 
-    def __init__(
-        self,
-        records: Sequence[LogRecord],
-        values: Sequence[T],
-        size: int,
-        position: asyncio.Future[int] | None,
-        *,
-        has_ids: bool,
-    ) -> None:
-        """``size`` is the most bytes that they take; ``position`` resolves to that of the first, if a sender waits."""
-        self.records = records
-        self.values = values
-        self.size = size
-        self.position = position
+    def __init__(self) -> None:
+        self.records: list[LogRecord] = []
+        #: Their decoded values.
+        self.values: list[T] = []
+        #: The most bytes that they take.
+        self.size = 0
+        #: For each record the future of its position; None if nothing waits for it.
+        self.senders: list[asyncio.Future[int] | None] = []
+        #: Questions and traces with the index of their record.
+        self.followed: list[tuple[int, Followed]] = []
         #: True if some of the records have ids.
-        self.has_ids = has_ids
+        self.has_ids = False
 
 
 @dataclass(frozen=True, slots=True)
 class GroupWritten(Generic[T]):
     """The outcome of one write: the position of the first record, or the error."""
 
-    additions: Sequence[Addition[T]]
+    group: LogGroup[T]
     first: int
     error: NotLogged | None
     log_bytes: int
@@ -71,11 +69,14 @@ class _EndThread:
     """The end of the thread."""
 
 
-_Item: TypeAlias = "Addition[T] | _LogWork | _EndThread"
+_Item: TypeAlias = "LogGroup[T] | _LogWork | _EndThread"
 
 
 class LogAppender(Generic[T]):
-    """Appends to ``log``, which is open, until ``close``. All methods are called on ``loop``."""
+    """Appends to ``log``, which is open, until ``close``. All methods are called on ``loop``.
+
+    Records are added to ``group``. Then ``added`` is called, unless ``is_scheduled`` and the group is small.
+    """
 
     def __init__(
         self,
@@ -90,26 +91,61 @@ class LogAppender(Generic[T]):
         self._loop: Final = loop
         self._on_written = on_written
         self._queue: SimpleQueue[_Item[T]] = SimpleQueue()
-        #: Writes records with the next group.
-        self.add: Final[Callable[[Addition[T]], None]] = self._queue.put
+        #: The group that is not handed over yet; only the loop changes it.
+        self.group: LogGroup[T] = LogGroup()
+        #: True if the end of this pass, or of a write, hands the group over.
+        self.is_scheduled = False
+        #: Groups that were handed over and are not reported yet.
+        self._writing = 0
         self._thread = Thread(target=self._run, name=f"log {log.folder.name}", daemon=True)
         self._thread.start()
+
+    def added(self) -> None:
+        """Write the group soon."""
+        if self.group.size >= BLOCK_BYTES:
+            self._hand_over()
+        elif not self.is_scheduled:
+            self.is_scheduled = True
+            if not self._writing:
+                self._loop.call_soon(self._on_end_of_pass)
+
+    def _on_end_of_pass(self) -> None:
+        if self.is_scheduled:
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        """Give the group to the thread. It may exceed the limit of a block by the last addition."""
+        self.is_scheduled = False
+        group = self.group
+        if group.records:
+            self.group = LogGroup()
+            self._writing += 1
+            self._queue.put(group)
+
+    def _on_reported(self, written: GroupWritten[T]) -> None:
+        self._writing -= 1
+        if not self._writing:
+            self._hand_over()  # first of all: the disk is idle
+        self._on_written(written)
 
     async def run(self, work: Callable[[], R]) -> R:
         """Do ``work`` in the thread, after the records that were added before. Raises its errors."""
         done: asyncio.Future[R] = self._loop.create_future()
+        self._hand_over()
         self._queue.put(_LogWork(work, done))
         return await done
 
     async def close(self) -> None:
         """Write what was added, close the log, and end the thread."""
         done: asyncio.Future[None] = self._loop.create_future()
+        self._hand_over()
         self._queue.put(_LogWork(self._log.close, done))
         self._queue.put(_EndThread())
         await asyncio.shield(done)
 
     def close_now(self) -> None:
         """Do so without the event loop, which has ended; blocks until the thread has ended."""
+        self._hand_over()
         self._queue.put(_LogWork(self._log.close, None))
         self._queue.put(_EndThread())
         self._thread.join()
@@ -117,45 +153,30 @@ class LogAppender(Generic[T]):
     # ------------------------------------------------------------------------------------------ in the thread
 
     def _run(self) -> None:
-        while True:
-            item = self._queue.get()
-            following: _Item[T] | None = item
-            if isinstance(item, Addition):
-                group, following = self._group(item)
-                self._write(group)
-            if isinstance(following, _LogWork):
-                self._do(following)
-            elif isinstance(following, _EndThread):
-                return
+        while self._do_next():
+            pass
 
-    def _group(self, first: Addition[T]) -> tuple[list[Addition[T]], _Item[T] | None]:
-        """Return the additions that wait, as many as fit into a block, and the item that follows if it is none.
+    def _do_next(self) -> bool:
+        """Do the next item; False at the end. Its own frame, so that no records are held while nothing is to do."""
+        item = self._queue.get()
+        if isinstance(item, LogGroup):
+            self._write(item)
+        elif isinstance(item, _LogWork):
+            self._do(item)
+        else:
+            return False
+        return True
 
-        A block may exceed its limit by one addition.
-        """
-        group, size = [first], first.size
-        while size < BLOCK_BYTES:
-            try:
-                item = self._queue.get_nowait()
-            except Empty:
-                break
-            if not isinstance(item, Addition):
-                return group, item
-            group.append(item)
-            size += item.size
-        return group, None
-
-    def _write(self, group: list[Addition[T]]) -> None:
+    def _write(self, group: LogGroup[T]) -> None:
         first, error = self._log.end, None
-        records = [record for addition in group for record in addition.records]
         try:
-            self._log.append(records, self._clock.now())
+            self._log.append(group.records, self._clock.now())
         except NotLogged as exc:
             error = exc
         except BaseException as exc:  # the thread must report it, or senders would wait for ever
             error = NotLogged(f"unexpected {exc!r}", is_certain=False)
             error.__cause__ = InternalError("the log could not be written")
-        self._report(self._on_written, GroupWritten(group, first, error, self._log.size))
+        self._report(self._on_reported, GroupWritten(group, first, error, self._log.size))
 
     def _do(self, work: _LogWork) -> None:
         try:

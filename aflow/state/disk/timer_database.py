@@ -21,7 +21,8 @@ from itertools import repeat
 from operator import itemgetter
 from typing import Final, Generic, Protocol, TypeAlias, TypeVar
 
-from aflow.machines.timer_queue import Changes, Timer
+from aflow.machines.timer_changes import Changes
+from aflow.machines.timer_queue import Timer
 from aflow.model.time import TimeDomain, Timestamp
 from aflow.model.windows import TimeWindow
 from aflow.state.disk.scratch import Scratch

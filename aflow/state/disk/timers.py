@@ -9,7 +9,9 @@ from collections.abc import Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 
-from aflow.machines.timer_queue import Changes, Timer, TimerQueue
+from aflow.machines.timer_changes import Changes
+from aflow.machines.timer_copy import CompleteCopy, TimerCopy
+from aflow.machines.timer_queue import Timer, TimerQueue
 from aflow.model.time import TimeDomain, Timestamp
 from aflow.state.disk.scratch import Scratch
 from aflow.state.disk.timer_database import (
@@ -90,6 +92,11 @@ class DiskTimerQueue:
                 return
             self._read()
             yield None
+
+    def copied_in_pieces(self) -> TimerCopy[Hashable, None]:
+        """Return all present timers; only the near ones are in memory, so they are copied at once."""
+        keys = self.keys()
+        return CompleteCopy(self.copied(), keys)
 
     def keys(self) -> list[Hashable]:
         """Return the key of each near timer: ``kinds`` has observed those of far ones."""

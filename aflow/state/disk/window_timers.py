@@ -11,7 +11,8 @@ from collections.abc import Callable, Hashable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import chain
 
-from aflow.machines.timer_queue import Changes
+from aflow.machines.timer_changes import Changes
+from aflow.machines.timer_copy import CompleteCopy, TimerCopy
 from aflow.machines.windows.window_timers import DueWindow, WindowTimers
 from aflow.model.time import TimeDomain, Timestamp
 from aflow.model.windows import GLOBAL_WINDOW, TimeWindow
@@ -125,6 +126,11 @@ class DiskWindowTimers:
     def copied(self) -> CopiedDiskTimers:
         """Return all timers of single keys, to iterate over later, also in another thread."""
         return CopiedDiskTimers(self._near.copied(), self._far.stored())
+
+    def copied_in_pieces(self) -> TimerCopy[Hashable, TimeWindow]:
+        """Return all present timers; only the near ones are in memory, so they are copied at once."""
+        keys = self.keys()
+        return CompleteCopy(self.copied(), keys)
 
     def keys(self) -> list[Hashable]:
         """Return the key of each near timer of a single key: ``kinds`` has observed those of far ones."""

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from datetime import timedelta
-
-from aflow.connect import Tag
 from aflow.errors import FlowDefinitionError, shown
 
 
@@ -15,27 +12,6 @@ def checked_delimiter(owner: str, delimiter: object) -> str:
             f"{owner}: the delimiter must be one character, and no quote or line end, not {shown(delimiter)}"
         )
     return delimiter
-
-
-def checked_dead_letters(owner: str, dead_letters: object) -> None:
-    """Raise ``FlowDefinitionError`` unless ``dead_letters`` is a tag or None."""
-    if dead_letters is not None and not isinstance(dead_letters, Tag):
-        example = dead_letters if isinstance(dead_letters, str) else "bad lines"
-        raise FlowDefinitionError(
-            f"{owner}: dead_letters= must be a tag, like Tag[BadRecord]({example!r}), not {shown(dead_letters)}"
-        )
-
-
-def checked_interval(owner: str, discover_every: object) -> None:
-    """Raise ``FlowDefinitionError`` unless ``discover_every`` is None or a positive duration."""
-    if discover_every is None:
-        return
-    if not isinstance(discover_every, timedelta):
-        raise FlowDefinitionError(
-            f"{owner}: discover_every= must be a timedelta, like timedelta(seconds=10), not {shown(discover_every)}"
-        )
-    if discover_every <= timedelta(0):
-        raise FlowDefinitionError(f"{owner}: discover_every must be positive, not {discover_every}")
 
 
 def checked_line_bound(owner: str, max_line_bytes: object) -> int:

@@ -20,17 +20,16 @@ from msgspec import inspect
 
 from aflow.connect import BadRecord, Chunk, Position
 from aflow.errors import FlowDefinitionError
+from aflow_connectors.bad_records import BadRecords
+from aflow_connectors.declared_types import fields_by_name, without_none
 from aflow_connectors.files.arrow_values import (
     Row,
     UnsupportedValue,
-    fields_by_name,
     python_values,
     refusal,
     rows_of,
-    without_none,
 )
 from aflow_connectors.files.optional import pyarrow
-from aflow_connectors.files.source import BadRecords
 
 T = TypeVar("T")
 

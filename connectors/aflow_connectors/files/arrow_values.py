@@ -18,6 +18,8 @@ from typing import Any, Final, cast
 import msgspec
 from msgspec import inspect
 
+from aflow_connectors.declared_types import fields_by_name, without_none
+
 Row = dict[str, Any]
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -83,16 +85,6 @@ def rows_of(names: Sequence[str]) -> Callable[[Sequence[list[Any]]], list[Row]]:
     display = ", ".join(f"{name!r}: {one}" for name, one in zip(names, variables, strict=True))
     code = f"lambda columns: [{{{display}}} for {', '.join(variables)}, in zip(*columns)]"
     return cast("Callable[[Sequence[list[Any]]], list[Row]]", eval(code, {"zip": zip}))
-
-
-def without_none(want: inspect.Type | None) -> inspect.Type | None:
-    """Return ``want`` without constraints and without None; None for a union of several other types."""
-    while isinstance(want, inspect.Metadata):
-        want = want.type
-    if isinstance(want, inspect.UnionType):
-        options = [one for one in want.types if not isinstance(one, inspect.NoneType)]
-        return without_none(options[0]) if len(options) == 1 else None
-    return want
 
 
 def with_leaves(arrow: ModuleType, kind: Any, leaf: Callable[[Any], Any]) -> Any:
@@ -241,12 +233,6 @@ def _dict(keys: list[Any], items: list[Any]) -> dict[Any, Any]:
 
 def _type_of(field: inspect.Field | None) -> inspect.Type | None:
     return None if field is None else field.type
-
-
-def fields_by_name(want: inspect.Type | None) -> dict[str, inspect.Field]:
-    """Return the fields of a class by their names in stored records; empty for other types."""
-    fields: Sequence[inspect.Field] = getattr(want, "fields", ())
-    return {field.encode_name: field for field in fields}
 
 
 def _item_of(want: inspect.Type | None) -> inspect.Type | None:

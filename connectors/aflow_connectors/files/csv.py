@@ -12,6 +12,7 @@ import msgspec
 from aflow.connect import BadRecord, Position, Reader, SourceError, Split, Tag
 from aflow.errors import FlowDefinitionError
 from aflow_connectors.arguments import checked_texts
+from aflow_connectors.bad_records import BadRecords
 from aflow_connectors.files.arguments import (
     checked_delimiter,
     checked_encoding,
@@ -19,7 +20,7 @@ from aflow_connectors.files.arguments import (
 )
 from aflow_connectors.files.csv_reader import CsvFormat, CsvReader, problem_of_columns
 from aflow_connectors.files.lines import LinePosition, Lines
-from aflow_connectors.files.source import MAX_LINE_BYTES, BadRecords, FileSource
+from aflow_connectors.files.source import MAX_LINE_BYTES, FileSource
 
 T = TypeVar("T")
 

@@ -9,8 +9,9 @@ from typing import TypeVar
 
 from aflow.connect import BadRecord, Chunk, Reader, SourceError
 from aflow.errors import shown
+from aflow_connectors.bad_records import BadRecords
 from aflow_connectors.files.lines import Lines
-from aflow_connectors.files.source import BadRecords, undecodable
+from aflow_connectors.files.source import undecodable
 
 T = TypeVar("T")
 

@@ -11,10 +11,11 @@ import orjson
 
 from aflow.connect import BadRecord, Position, Reader, Split, Tag
 from aflow.errors import FlowDefinitionError
+from aflow_connectors.bad_records import BadRecords
 from aflow_connectors.files.arguments import checked_encoding, checked_line_bound
-from aflow_connectors.files.json_decoder import json_decoder
 from aflow_connectors.files.lines import LineParser, LinePosition, LineReader, Lines
-from aflow_connectors.files.source import MAX_LINE_BYTES, BadRecords, FileSource
+from aflow_connectors.files.source import MAX_LINE_BYTES, FileSource
+from aflow_connectors.json_decoder import json_decoder
 
 T = TypeVar("T")
 

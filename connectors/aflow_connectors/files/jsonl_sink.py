@@ -2,28 +2,20 @@
 
 from __future__ import annotations
 
-from datetime import date, datetime, time
 from functools import partial
 from pathlib import Path
-from typing import Final, TypeVar
-from uuid import UUID
+from typing import TypeVar
 
-import msgspec
 import orjson
 
 from aflow.connect import Writer, WriterContext
 from aflow.errors import shown
-from aflow_connectors.fields import of_named_tuple, rfc3339
 from aflow_connectors.files.output.bytes_writer import BytesWriter
 from aflow_connectors.files.output.file_sink import FileSink
 from aflow_connectors.files.output.output_file import SinkOutput
+from aflow_connectors.json_encoder import STR_KEYS, encode_json, to_json
 
 T = TypeVar("T")
-
-#: Types that msgspec leaves to orjson and ``_to_json``.
-_NATIVE: Final = (datetime, date, time, UUID)
-
-_ANY_KEYS: Final = orjson.OPT_PASSTHROUGH_DATETIME | orjson.OPT_NON_STR_KEYS
 
 
 class JsonLinesSink(FileSink[T]):
@@ -57,9 +49,8 @@ class JsonLinesSink(FileSink[T]):
 def _encode(output: SinkOutput, records: list[T]) -> bytes:
     dumps = orjson.dumps
     try:
-        lines = [dumps(record, _to_json, orjson.OPT_PASSTHROUGH_DATETIME) for record in records]
+        lines = [dumps(record, to_json, STR_KEYS) for record in records]
     except TypeError:
-        # Keys that are not str: slower, and only if there are some.
         lines = [_encode_one(output, record) for record in records]
     lines.append(b"")
     return b"\n".join(lines)
@@ -67,17 +58,6 @@ def _encode(output: SinkOutput, records: list[T]) -> bytes:
 
 def _encode_one(output: SinkOutput, record: object) -> bytes:
     try:
-        return orjson.dumps(record, _to_json, _ANY_KEYS)
+        return encode_json(record)
     except TypeError as exc:
         raise output.unwritable(f"record {shown(record)} as JSON", exc) from exc
-
-
-def _to_json(value: object) -> object:
-    if isinstance(value, datetime):
-        return rfc3339(value)  # orjson and msgspec round the offset to minutes
-    if isinstance(value, date | time):
-        return value.isoformat()
-    named = of_named_tuple(value)
-    if named is not None:
-        return named
-    return msgspec.to_builtins(value, builtin_types=_NATIVE)

@@ -21,8 +21,9 @@ from zlib import crc32
 import orjson
 
 from aflow.connect import BadRecord, Chunk, Position, Reader, SourceError
+from aflow_connectors.bad_records import BadRecords
 from aflow_connectors.files.compression import ByteStream, DamagedFile, open_bytes
-from aflow_connectors.files.source import BadRecords, numbers_of, undecodable
+from aflow_connectors.files.source import numbers_of, undecodable
 from aflow_connectors.worker_thread import WorkerThread
 
 #: Bytes read at a time. With 1 MiB there is one hop to the thread for about ten thousand lines.

@@ -10,10 +10,11 @@ from typing import ClassVar, TypeVar, overload
 from aflow.connect import BadRecord, Chunk, Position, Reader, Split, Tag
 from aflow.errors import FlowDefinitionError
 from aflow_connectors.arguments import checked_texts
+from aflow_connectors.bad_records import BadRecords
 from aflow_connectors.files.arrow_records import Conversion, SchemaMismatch, chunk_of
 from aflow_connectors.files.jsonl import JsonObject
 from aflow_connectors.files.parquet_rows import ParquetPosition, ParquetRows
-from aflow_connectors.files.source import BadRecords, FileSource
+from aflow_connectors.files.source import FileSource
 from aflow_connectors.worker_thread import WorkerThread
 
 T = TypeVar("T")

@@ -10,22 +10,14 @@ from typing import ClassVar, Final, TypeVar, cast
 from anyio import to_thread
 
 from aflow.connect import BadRecord, Position, Source, SourceError, Split, Tag
-from aflow_connectors.arguments import checked_path
-from aflow_connectors.files.arguments import (
-    checked_concurrency,
-    checked_dead_letters,
-    checked_interval,
-)
+from aflow_connectors.arguments import checked_dead_letters, checked_interval, checked_path
+from aflow_connectors.files.arguments import checked_concurrency
 from aflow_connectors.files.paths import expand, is_file
 
 T_co = TypeVar("T_co", covariant=True)
 
 #: Default maximum bytes of a line (or CSV record); a file with a longer one is refused.
 MAX_LINE_BYTES: Final = 16 << 20
-
-#: Maximum bytes of a bad record in the dead-letter stream, and in an error message.
-_KEPT: Final = 4096
-_SHOWN: Final = 120
 
 
 class FileSource(Source[T_co]):
@@ -69,24 +61,6 @@ class FileSource(Source[T_co]):
             )
         files = expand(self.path, self.suffixes, may_be_none=growing)
         return [Split(str(file)) for file in files]
-
-
-class BadRecords:
-    """Handling of the bad records of one input: an error, or entries of the dead-letter stream."""
-
-    def __init__(self, path: Path | str, dead_letters: Tag[BadRecord] | None) -> None:
-        self._path = path
-        self._kept = dead_letters is not None
-
-    def bad(self, where: str, reason: str, raw: bytes) -> BadRecord:
-        """Describe the record at ``where``. Raises it as a ``SourceError`` if there is no dead-letter stream."""
-        if self._kept:
-            return BadRecord(f"{self._path}, {where}", reason, raw[:_KEPT])
-        start = raw[:_SHOWN].decode("utf-8", "backslashreplace")
-        raise SourceError(
-            f"{self._path}, {where}: {reason}: {start!r}{'…' if len(raw) > _SHOWN else ''} "
-            "(dead_letters=Tag(…) sends bad records to a stream of their own)"
-        )
 
 
 def numbers_of(position: Position, count: int, path: Path, kind: str) -> Sequence[int]:

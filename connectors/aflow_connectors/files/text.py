@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import ClassVar
 
 from aflow.connect import BadRecord, Position, Reader, Split, Tag
+from aflow_connectors.bad_records import BadRecords
 from aflow_connectors.files.arguments import checked_encoding, checked_line_bound
 from aflow_connectors.files.lines import LineParser, LinePosition, LineReader, Lines
-from aflow_connectors.files.source import MAX_LINE_BYTES, BadRecords, FileSource
+from aflow_connectors.files.source import MAX_LINE_BYTES, FileSource
 
 
 class TextSource(FileSource[str]):

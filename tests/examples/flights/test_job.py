@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import asyncio
 import os
+import re
 import signal
 from collections.abc import AsyncGenerator, Generator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
 
+import httpx
 import pytest
 
 import aflow as af
@@ -144,3 +146,54 @@ def test_a_second_ctrl_c_cancels() -> None:
         "draining",
         "cancelled",
     ]
+
+
+class Watcher(Recorder):
+    """A display that requests the page while the job runs, and presses Ctrl-C when only the page is left."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.address = ""
+        self.statuses: list[str] = []
+
+    def say(self, text: str) -> None:
+        super().say(text)
+        if found := re.search(r"http://\S+", text):
+            self.address = found[0]
+        if text.startswith("the job has ended"):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    async def follow(self, job: af.Job) -> None:
+        async with httpx.AsyncClient(base_url=self.address) as client:
+            page = await client.get("/")
+            jobs = (await client.get("/api/jobs")).json()["jobs"]
+        assert "<title>aflow</title>" in page.text
+        self.statuses.append(jobs[0]["status"])
+        await super().follow(job)
+
+
+def test_the_page_shows_the_job_and_stays_until_ctrl_c() -> None:
+    display, pushed = Watcher(), af.PushSource[int]()
+    display.pushed = pushed
+    flow = af.Flow("watched")
+    flow.source(pushed).to(af.CollectSink[int](), name="out")
+
+    ended = run_job(flow, display, web=True)
+
+    assert ended.status == ExitStatus.DONE
+    assert display.statuses == ["RUNNING"]
+    assert [call for call in display.calls if "job" in call or "token" in call] == [
+        "watch the job at http",
+        "token for savepoints and stops",
+        "the job has ended; the page shows it until Ctrl-C",
+    ]
+
+
+def test_ctrl_c_while_the_page_is_shown_drains_the_job_and_ends() -> None:
+    display = Recorder()
+
+    ended = run_job(interrupting_flow([signal.SIGINT]), display, web=True)
+
+    assert ended.status == ExitStatus.DONE
+    assert "drained" in display.calls
+    assert not [call for call in display.calls if call.startswith("the job has ended")]

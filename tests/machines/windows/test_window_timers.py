@@ -6,7 +6,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from aflow.machines.timer_queue import Changes, Timer
+from aflow.machines.timer_changes import Changes
+from aflow.machines.timer_queue import Timer
 from aflow.machines.windows.window_timers import DueWindow, WindowTimers
 from aflow.model.windows import TimeWindow
 

@@ -25,9 +25,8 @@ import uvloop
 
 import aflow as af
 from aflow.runtime import clock
-from aflow.runtime.calls.reports import CodeLocation, LoopBlocked
+from aflow.runtime.calls.reports import BlockedMetrics, CodeLocation, LoopBlocked
 from aflow.runtime.job import Job
-from aflow.runtime.metrics import BlockedMetrics
 from aflow.runtime.recovery import JobEvent
 from aflow.testing import CollectSink, VirtualClock
 from aflow.testing.leftovers import no_leftovers
@@ -158,7 +157,9 @@ def test_it_says_how_long_and_counts() -> None:
 
     # It was reported after the limit, and lasted for BLOCKING after that.
     assert LIMIT.total_seconds() + BLOCKING <= ran.only.seconds < time.monotonic() - started_at
-    assert ran.blocked == BlockedMetrics(times=1, longest_ms=ran.only.seconds * 1000)
+    assert (ran.blocked.times, ran.blocked.longest_ms) == (1, ran.only.seconds * 1000)
+    assert [one.report for one in ran.blocked.latest] == [ran.only]
+    assert abs(ran.blocked.latest[0].ended_at - time.time() * 1000) < 60_000
 
 
 def test_the_log_says_so_while_it_lasts(caplog: pytest.LogCaptureFixture) -> None:

@@ -23,7 +23,9 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import Final, cast
 
-from aflow.machines.timer_queue import Changes, TimerQueue, changes_of, toggle
+from aflow.machines.timer_changes import ChangeRecord, Changes
+from aflow.machines.timer_copy import CompleteCopy, TimerCopy
+from aflow.machines.timer_queue import TimerQueue
 from aflow.model.time import MIN_TIMESTAMP, TimeDomain, Timestamp
 from aflow.operators.key_timers import DomainTimers, key_timer_row
 from aflow.operators.pieces import slices
@@ -52,7 +54,7 @@ class UnhandledTimers:
         self._is_exact = isinstance(upcoming, TimerQueue)
         #: True for each timer added since changes were taken, False for each removed one; None: not recorded. Net if
         #: the queue is exact.
-        self._changes: dict[_Identity, bool] | None = None
+        self._changes: ChangeRecord[Hashable, None] | None = None
 
     def __len__(self) -> int:
         """Return the number of timers. Reads those on disk."""
@@ -117,13 +119,17 @@ class UnhandledTimers:
         reached = [(at, key, None) for key, several in self._reached.items() for at in several]
         return CopiedHandlerTimers(self._upcoming.copied(), reached)
 
+    def copied_in_pieces(self) -> TimerCopy[Hashable, None]:
+        """Return all present timers, which are copied at once."""
+        return CompleteCopy(self.copied(), self.keys())
+
     def take_changes(self) -> Changes[Hashable, None] | None:
         """Return added and removed timers since the last call. The first call starts recording and returns None.
 
         With a queue on disk, an added timer may have been there before, and a removed one may not.
         """
-        changes, self._changes = self._changes, {}
-        return None if changes is None else changes_of(changes)
+        changes, self._changes = self._changes, ChangeRecord()
+        return None if changes is None else changes.net()
 
     def _reach(self, at: Timestamp, key: Hashable) -> None:
         insort(self._reached.setdefault(key, []), at)
@@ -132,9 +138,9 @@ class UnhandledTimers:
         if self._changes is None:
             return
         if self._is_exact:
-            toggle(self._changes, (at, key, None), there=there)
+            self._changes.note((at, key, None), there=there)
         else:
-            self._changes[at, key, None] = there
+            self._changes.replace((at, key, None), there=there)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,5 +2,5 @@
 
 ``open_log`` is the log as the event loop sees it: accepted records, ids, the size limit. ``tail`` holds the newest
 records for the reader, so that a job that keeps up does not read files. ``acknowledgements`` are the waits for
-checkpoints.
+checkpoints, ``arguments`` checks what users pass.
 """

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
+from threading import get_ident
 from typing import Final, Generic, TypeAlias, TypeVar
 
 from aflow.errors import SourceError, SourceFull
@@ -14,9 +15,9 @@ from aflow.model.time import Clock
 from aflow.runtime import log_events
 from aflow.runtime.builtin_connectors.durable_push.acknowledgements import Waits
 from aflow.runtime.builtin_connectors.durable_push.tail import Logged, Tail
-from aflow.runtime.record_log.appender import Addition, GroupWritten, LogAppender
+from aflow.runtime.record_log.appender import GroupWritten, LogAppender, LogGroup
 from aflow.runtime.record_log.log import NotLogged, RecordLog, SeenId
-from aflow.runtime.record_log.segments import LogRecord
+from aflow.runtime.record_log.segments import BLOCK_BYTES, LogRecord
 
 T = TypeVar("T")
 
@@ -48,13 +49,17 @@ class OpenLog(Generic[T]):
     ) -> None:
         """``seen`` are the ids of the window that are in the log."""
         self.loop: Final = asyncio.get_running_loop()
+        #: The log is used on its own loop where both are those of the caller. ``get_running_loop`` asks the system for
+        #: the process each time before Python 3.12.
+        self.thread: Final = get_ident()
+        self.is_running: Final = self.loop.is_running
         self.log: Final = log
         self._clock = clock
         #: Without the header of another segment.
         self._max_bytes = max_bytes - log.header_size
         self._appender = LogAppender[T](log, clock, self.loop, self._on_written)
-        #: ``add`` of the appender, or ``_add_traced`` while records are traced, so that others cost nothing.
-        self._add: Callable[[Addition[T]], None] = self._appender.add
+        self._create_future = self.loop.create_future
+        #: None while no records are traced.
         self._tracer: RecordTracer | None = None
         #: The name of the source in the job that traces.
         self._name = ""
@@ -63,8 +68,6 @@ class OpenLog(Generic[T]):
         self.processed: Final = Waits()
         #: By the position of their record: questions without an answer, and traces of records not yet processed.
         self.followed: Final[dict[int, Followed]] = {}
-        #: Questions and traces of records on their way, each with the place of its record in the addition.
-        self._following: dict[Addition[T], list[tuple[int, Followed]]] = {}
         #: The position after the last record that is written.
         self.end = log.end
         # Only what checkpoints cover was removed.
@@ -126,57 +129,74 @@ class OpenLog(Generic[T]):
             f"503), take checkpoints more often, or raise max_bytes"
         )
 
-    def send(
-        self,
-        records: Sequence[LogRecord],
-        values: Sequence[T],
-        size: int,
-        name: str | None = None,
-        *,
-        waits: bool = True,
-    ) -> asyncio.Future[int] | None:
-        """Queue records with their decoded ``values`` to be written together; ``name`` is the id of a single one.
-
-        The result resolves to the position of the first; None if nothing waits for it.
-        """
+    def send(self, record: LogRecord, value: T, size: int) -> asyncio.Future[int]:
+        """Queue a record without id, with its decoded ``value``; the result resolves to its position."""
         # Hot path (benchmark `durable_push`): once for each record.
-        position = self.loop.create_future() if waits or name is not None else None
-        if name is not None and position is not None:
-            self._ids.add(name, position, self._clock.now())
+        appender = self._appender
+        group = appender.group
+        if self._tracer is not None:
+            self._trace(group, 1)
+        position = self._create_future()
+        group.senders.append(position)
+        group.records.append(record)
+        group.values.append(value)
+        group.size = size_of_group = group.size + size
         self._waiting_bytes += size
-        self._add(Addition(records, values, size, position, has_ids=name is not None))
+        if not appender.is_scheduled or size_of_group >= BLOCK_BYTES:
+            appender.added()
+        return position
+
+    def send_named(self, record: LogRecord, value: T, size: int, name: str) -> asyncio.Future[int]:
+        """Queue a record with the id ``name``, as ``send``."""
+        self._appender.group.has_ids = True
+        position = self.send(record, value, size)
+        self._ids.add(name, position, self._clock.now())
+        return position
+
+    def send_all(
+        self, records: Sequence[LogRecord], values: Sequence[T], size: int, *, waits: bool = True
+    ) -> asyncio.Future[int] | None:
+        """Queue records without ids to be written together; resolves to the position of the first.
+
+        None if nothing ``waits`` for it.
+        """
+        group = self._appender.group
+        if self._tracer is not None:
+            self._trace(group, len(records))
+        position = self._create_future() if waits else None
+        group.senders += [position, *[None] * (len(records) - 1)]
+        group.records += records
+        group.values += values
+        group.size += size
+        self._waiting_bytes += size
+        self._appender.added()
         return position
 
     def ask(self, record: LogRecord, value: T, size: int, question: Question) -> None:
         """Queue the record of a question, with its decoded ``value``."""
-        addition = Addition((record,), (value,), size, None, has_ids=False)
-        self._following[addition] = [(0, Followed(question))]
-        self._waiting_bytes += size
-        self._add(addition)
+        group = self._appender.group
+        group.followed.append((len(group.records), Followed(question)))
+        self.send_all((record,), (value,), size, waits=False)
 
     def trace_with(self, tracer: RecordTracer | None, name: str) -> None:
         """As ``DurablePushSource.trace_with``."""
         self._tracer, self._name = tracer, name
-        self._add = self._appender.add if tracer is None else self._add_traced
         if tracer is None:
             for place in [at for at, one in self.followed.items() if one.question is None]:
                 del self.followed[place]
 
-    def _add_traced(self, addition: Addition[T]) -> None:
-        """Add records in the context of their sender."""
+    def _trace(self, group: LogGroup[T], count: int) -> None:
+        """Let the next ``count`` records of ``group`` carry the traces of their senders."""
         assert self._tracer is not None
-        following = self._following.get(addition, [])
-        for place in range(len(addition.records)):
+        first = len(group.records)
+        for place in range(first, first + count):
             trace = self._tracer.sent(self._name)
             if trace is None:
                 continue
-            if following and following[0][1].question is not None:  # the only record
-                following[0][1].trace = trace
+            if group.followed and group.followed[-1][0] == place:  # it has a question
+                group.followed[-1][1].trace = trace
             else:
-                following.append((place, Followed(None, trace)))
-        if following:
-            self._following[addition] = following
-        self._appender.add(addition)
+                group.followed.append((place, Followed(None, trace)))
 
     def _follow(self, followed: Followed, position: int) -> None:
         """Keep a question until it has an answer, and a trace until its record at ``position`` is processed."""
@@ -188,40 +208,33 @@ class OpenLog(Generic[T]):
             question.answer.add_done_callback(lambda _: self.followed.pop(position, None))
 
     def _on_written(self, written: GroupWritten[T]) -> None:
+        group, first = written.group, written.first
         self._bytes = written.log_bytes
-        position = written.first
-        error = written.error
-        follows = self.tail.follows
-        added: list[Logged[T]] = []
-        size = 0
-        for addition in written.additions:
-            self._waiting_bytes -= addition.size
-            following = self._following.pop(addition, ()) if self._following else ()
-            if error is not None:
-                self._refuse(addition, error)
-            for place, followed in following:
-                if error is None:
-                    self._follow(followed, position + place)
-                else:
-                    followed.fail(_not_logged(self.log, error))
-            if error is not None:
-                continue
-            records, sender = addition.records, addition.position
-            if follows:
-                size += addition.size
-                added += [
-                    (value, record[1])
-                    for value, record in zip(addition.values, records, strict=True)
-                ]
-            if addition.has_ids:
-                self._locate(records, position)
-            if sender is not None and not sender.done():
-                sender.set_result(position)
-            position += len(records)
-        self.end = position
-        self.tail.add(added, size)
+        self._waiting_bytes -= group.size
+        if written.error is not None:
+            self._refuse(group, written.error)
+        else:
+            for place, followed in group.followed:
+                self._follow(followed, first + place)
+            if group.has_ids:
+                self._locate(group.records, first)
+            for position, sender in enumerate(group.senders, first):
+                if sender is not None and not sender.done():
+                    sender.set_result(position)
+            self.end = first + len(group.records)
+            self._show(group)
         if self._blocked:
             self._unblock()
+
+    def _show(self, group: LogGroup[T]) -> None:
+        """Give records that were written to the reader."""
+        added: list[Logged[T]] = []
+        if self.tail.follows:
+            added = [
+                (value, record[1])
+                for value, record in zip(group.values, group.records, strict=True)
+            ]
+        self.tail.add(added, group.size)
 
     def _locate(self, records: Sequence[LogRecord], first: int) -> None:
         """Remember the positions of records with ids."""
@@ -229,23 +242,25 @@ class OpenLog(Generic[T]):
             if record[2] is not None:
                 self._ids.move(record[2], place)
 
-    def _refuse(self, addition: Addition[T], error: NotLogged) -> None:
-        for record in addition.records:
+    def _refuse(self, group: LogGroup[T], error: NotLogged) -> None:
+        for record in group.records:
             if record[2] is not None:
                 self._ids.remove(record[2])
         log_events.RECORDS_REFUSED.log(
             "the log in %s: %d records were not logged: %s",
             self.log.folder,
-            len(addition.records),
-            error,
+            len(group.records),
+            str(error),  # handlers may keep it, and its traceback has the records
             folder=str(self.log.folder),
-            records=len(addition.records),
+            records=len(group.records),
             error=str(error),
         )
-        sender = addition.position
-        if sender is not None and not sender.done():
-            sender.set_exception(_not_logged(self.log, error))
-            sender.exception()  # retrieved here: a sender with an id may not wait
+        for _, followed in group.followed:
+            followed.fail(_not_logged(self.log, error))
+        for sender in group.senders:
+            if sender is not None and not sender.done():
+                sender.set_exception(_not_logged(self.log, error))
+                sender.exception()  # retrieved here: a sender with an id may not wait
 
     def _unblock(self) -> None:
         for blocked in self._blocked:

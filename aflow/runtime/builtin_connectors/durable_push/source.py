@@ -11,6 +11,7 @@ from datetime import timedelta
 from functools import partial
 from os import PathLike, fspath
 from pathlib import Path
+from threading import get_ident
 from types import TracebackType
 from typing import Any, Final, Generic, TypeVar, cast, overload
 
@@ -18,15 +19,23 @@ from anyio import to_thread
 
 from aflow.connect import Position, Reader, Source, Split
 from aflow.errors import FlowDefinitionError, JobStopped, SourceError, shown
-from aflow.model.codecs import PLAIN, Codec, CodecError, codec_for
+from aflow.model.codecs import PLAIN, Codec, CodecError, codec_for, unguarded_decoder
 from aflow.model.questions import Question
 from aflow.model.record_trace import RecordTracer
-from aflow.model.time import Instant, Timestamp, positive_millis, to_millis
+from aflow.model.time import (
+    Instant,
+    Timestamp,
+    positive_millis,
+    to_millis,
+)
 from aflow.runtime.builtin_connectors.durable_push.acknowledgements import Ack
-from aflow.runtime.builtin_connectors.durable_push.checks import (
+from aflow.runtime.builtin_connectors.durable_push.arguments import (
+    NAME,
     check_id,
     checked_ack,
     checked_time,
+    input_ended,
+    job_ended,
 )
 from aflow.runtime.builtin_connectors.durable_push.open_log import (
     ID_BYTES,
@@ -45,8 +54,10 @@ from aflow.state.layouts import One, check_description, description
 
 T = TypeVar("T")
 
-_NAME: Final = "DurablePushSource"
 _SPLITS: Final = (Split("log"),)
+#: Before Python 3.12 an enum searches for its members at each access.
+_MEMORY: Final = Ack.MEMORY
+_LOGGED: Final = Ack.LOGGED
 
 #: Segments of a full log: the last one can never be removed.
 _SEGMENTS: Final = 16
@@ -108,16 +119,16 @@ class DurablePushSource(Source[T], Generic[T]):
         id_window: timedelta = timedelta(minutes=10),
     ) -> None:
         if not fspath(path):
-            raise FlowDefinitionError(f"{_NAME} needs a folder, not ''")
+            raise FlowDefinitionError(f"{NAME} needs a folder, not ''")
         if type(max_bytes) is not int or max_bytes < 1:
             raise FlowDefinitionError(
-                f"max_bytes of {_NAME} must be a number of bytes above zero, not {shown(max_bytes)}"
+                f"max_bytes of {NAME} must be a number of bytes above zero, not {shown(max_bytes)}"
             )
         if to_millis(full_timeout, what="full_timeout") < 0:
             raise FlowDefinitionError(f"full_timeout must not be negative, but is {full_timeout}")
         self._folder = Path(path)
         self._codec: Codec[T] = cast("Codec[T]", PLAIN) if of is None else codec_for(of)
-        self._encode, self._decode = self._codec.encode, self._codec.decode
+        self._encode, self._decode = self._codec.encode, unguarded_decoder(self._codec)
         self._layout = One("log", self._codec)
         self._ack = checked_ack(ack)
         self._max_bytes = max_bytes
@@ -167,21 +178,24 @@ class DurablePushSource(Source[T], Generic[T]):
         promise = self._ack if ack is None else checked_ack(ack)
         while True:
             opened = self._opened
-            if opened is None or opened.loop is not get_running_loop():
+            if opened is None or opened.thread != get_ident() or not opened.is_running():
                 opened = await self._open()
             if self._ended:
-                raise _input_ended()
+                raise input_ended()
             if id is not None and (place := opened.repeated(id)) is not None:
                 await self._meet(opened, promise, place, shared=True)
                 return False
             if opened.has_room(size):
                 break
             await opened.room(size, self._full_timeout)
-        position = opened.send((record,), (value,), size, id, waits=promise is not Ack.MEMORY)
-        if promise is Ack.LOGGED and id is None and position is not None:
-            await position
-        elif position is not None:
-            await self._meet(opened, promise, position, shared=id is not None)
+        if id is not None:
+            position = opened.send_named(record, value, size, id)
+            await self._meet(opened, promise, position, shared=True)
+        elif promise is _MEMORY:
+            opened.send_all((record,), (value,), size, waits=False)
+        else:
+            position = opened.send(record, value, size)
+            await (position if promise is _LOGGED else self._meet(opened, promise, position))
         return True
 
     async def send_question(self, value: T, timestamp: Instant | None, question: Question) -> None:
@@ -191,7 +205,7 @@ class DurablePushSource(Source[T], Generic[T]):
         while not (opened := await self._open()).has_room(size):
             await opened.room(size, self._full_timeout)
         if self._ended:
-            raise _input_ended()
+            raise input_ended()
         opened.ask(record, value, size, question)
 
     async def send_many(self, values: Iterable[T], *, ack: Ack | None = None) -> None:
@@ -209,8 +223,8 @@ class DurablePushSource(Source[T], Generic[T]):
         while not (opened := await self._open()).has_room(size):
             await opened.room(size, self._full_timeout)
         if self._ended:
-            raise _input_ended()
-        position = opened.send(records, decoded, size, waits=promise is not Ack.MEMORY)
+            raise input_ended()
+        position = opened.send_all(records, decoded, size, waits=promise is not Ack.MEMORY)
         if position is not None:
             await self._meet(opened, promise, position, count=len(records))
 
@@ -233,15 +247,18 @@ class DurablePushSource(Source[T], Generic[T]):
         opened = self._here()
         if opened is None:
             raise JobStopped(
-                f"{_NAME} is not open; use `async with source:`, start its job, or await send()"
+                f"{NAME} is not open; use `async with source:`, start its job, or await send()"
             )
         if self._ended:
-            raise _input_ended()
+            raise input_ended()
         if id is not None and opened.repeated(id) is not None:
             return False
         if not opened.has_room(size):
             raise opened.full()
-        _ = opened.send((record,), (value,), size, id, waits=False)
+        if id is None:
+            opened.send_all((record,), (value,), size, waits=False)
+        else:
+            _ = opened.send_named(record, value, size, id)
         return True
 
     async def end(self) -> None:
@@ -265,7 +282,7 @@ class DurablePushSource(Source[T], Generic[T]):
         if (
             self._ended
         ):  # asked again when the log is open: an earlier process may have ended the input
-            raise _input_ended()
+            raise input_ended()
         if name is not None:
             check_id(name)
         at = None if timestamp is None else checked_time(timestamp)
@@ -274,12 +291,15 @@ class DurablePushSource(Source[T], Generic[T]):
         try:
             data = self._encode(value)
             # The job gets what a replay would give it. This also finds wrong types inside of the value.
-            value = self._decode(data)
+            try:
+                value = self._decode(data)
+            except Exception:
+                value = self._codec.decode(data)  # describes the error
         except CodecError as exc:
-            raise FlowDefinitionError(f"{_NAME} cannot log the record: {exc}") from exc
+            raise FlowDefinitionError(f"{NAME} cannot log the record: {exc}") from exc
         if len(data) > MAX_RECORD:
             raise FlowDefinitionError(
-                f"{_NAME} cannot log a record of {len(data):,} bytes; the limit is {MAX_RECORD:,}"
+                f"{NAME} cannot log a record of {len(data):,} bytes; the limit is {MAX_RECORD:,}"
             )
         self._dated = at is not None
         return (data, at, name), value
@@ -287,7 +307,7 @@ class DurablePushSource(Source[T], Generic[T]):
     def _check_dated(self, dated: bool) -> None:
         if self._dated is not None:
             raise FlowDefinitionError(
-                f"{_NAME} was sent a record {'with' if dated else 'without'} a timestamp after records "
+                f"{NAME} was sent a record {'with' if dated else 'without'} a timestamp after records "
                 f"{'without' if dated else 'with'} one; give every record a timestamp, or none"
             )
 
@@ -341,7 +361,7 @@ class DurablePushSource(Source[T], Generic[T]):
                 return
             opened, self._opened = self._opened, None
             if opened is not None:
-                opened.fail_waits(_job_ended())
+                opened.fail_waits(job_ended())
                 await in_a_task(opened.close, shielded=True)
 
     async def _open(self) -> OpenLog[T]:
@@ -365,7 +385,7 @@ class DurablePushSource(Source[T], Generic[T]):
             return None
         if opened.loop is not _running_loop():
             raise SourceError(
-                f"this {_NAME} is open on another event loop, or thread; call its methods there: "
+                f"this {NAME} is open on another event loop, or thread; call its methods there: "
                 f"asyncio.run_coroutine_threadsafe(source.send(x), loop)"
             )
         return opened
@@ -391,7 +411,7 @@ class DurablePushSource(Source[T], Generic[T]):
         if log.ended:
             opened.tail.end()
         if self._stopped:
-            opened.fail_waits(_job_ended())
+            opened.fail_waits(job_ended())
 
     def _prepare(self, log: RecordLog, now: Timestamp) -> list[SeenId]:
         """Open the log in a thread."""
@@ -436,7 +456,7 @@ class DurablePushSource(Source[T], Generic[T]):
         job = current_job()
         if self.being_read or (self._job is not None and self._job is not job):
             raise SourceError(
-                f"this {_NAME} is being read by a running job; give each job a {_NAME} of its own"
+                f"this {NAME} is being read by a running job; give each job a {NAME} of its own"
             )
         self.being_read, self._job = True, job
         if position is not None:
@@ -456,7 +476,7 @@ class DurablePushSource(Source[T], Generic[T]):
         if not self._kept_open:
             await self.aclose()
         elif self._opened is not None:
-            self._opened.fail_waits(_job_ended())
+            self._opened.fail_waits(job_ended())
 
 
 def _running_loop() -> asyncio.AbstractEventLoop | None:
@@ -464,14 +484,3 @@ def _running_loop() -> asyncio.AbstractEventLoop | None:
         return get_running_loop()
     except RuntimeError:
         return None
-
-
-def _input_ended() -> JobStopped:
-    return JobStopped(f"the input of this {_NAME} was ended and takes no more records")
-
-
-def _job_ended() -> JobStopped:
-    return JobStopped(
-        "the record is in the log, but the job that reads it has ended before the promise was kept; "
-        "the next job processes it"
-    )

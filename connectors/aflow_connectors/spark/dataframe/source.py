@@ -12,14 +12,15 @@ from anyio import CancelScope, to_thread
 
 from aflow.connect import BadRecord, Chunk, Position, Reader, Source, SourceError, Split, Tag
 from aflow.errors import FlowDefinitionError, shown
-from aflow_connectors.files.arguments import checked_concurrency, checked_dead_letters
+from aflow_connectors.arguments import checked_dead_letters
+from aflow_connectors.bad_records import BadRecords
+from aflow_connectors.files.arguments import checked_concurrency
 from aflow_connectors.files.arrow_records import Conversion, SchemaMismatch, chunk_of
 from aflow_connectors.files.arrow_values import UnsupportedValue
 from aflow_connectors.files.jsonl import JsonObject
 from aflow_connectors.files.optional import pyarrow
 from aflow_connectors.files.parquet import ParquetReader
 from aflow_connectors.files.parquet_rows import ParquetPosition, ParquetRows
-from aflow_connectors.files.source import BadRecords
 from aflow_connectors.spark.calls import Calls, call
 from aflow_connectors.spark.dataframe.snapshot import Snapshot, SnapshotFiles, snapshot_folder
 from aflow_connectors.spark.environment import use_this_python

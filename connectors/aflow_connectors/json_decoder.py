@@ -12,7 +12,7 @@ from typing import TypeVar, cast
 import msgspec
 from msgspec import inspect
 
-from aflow_connectors.files.arrow_values import fields_by_name, without_none
+from aflow_connectors.declared_types import fields_by_name, without_none
 
 T = TypeVar("T")
 

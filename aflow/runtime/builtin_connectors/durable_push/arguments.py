@@ -1,12 +1,15 @@
-"""Checks of the arguments of ``DurablePushSource.send``."""
+"""Checks of the arguments of ``DurablePushSource``, and errors that several of its methods raise."""
 
 from __future__ import annotations
 
 from typing import Final
 
-from aflow.errors import FlowDefinitionError, shown
+from aflow.errors import FlowDefinitionError, JobStopped, shown
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Instant, Timestamp, to_timestamp
 from aflow.runtime.builtin_connectors.durable_push.acknowledgements import Ack
+
+#: The name of the source in messages.
+NAME: Final = "DurablePushSource"
 
 #: The longest id, in characters.
 _MAX_ID: Final = 256
@@ -30,8 +33,18 @@ def checked_time(timestamp: Instant) -> Timestamp:
     return at
 
 
+def input_ended() -> JobStopped:
+    return JobStopped(f"the input of this {NAME} was ended and takes no more records")
+
+
 def checked_ack(ack: object) -> Ack:
-    """Return ``ack``. Raises ``FlowDefinitionError`` for anything else."""
     if not isinstance(ack, Ack):
         raise FlowDefinitionError(f"ack takes a member of Ack, not {shown(ack)}")
     return ack
+
+
+def job_ended() -> JobStopped:
+    return JobStopped(
+        "the record is in the log, but the job that reads it has ended before the promise was kept; "
+        "the next job processes it"
+    )

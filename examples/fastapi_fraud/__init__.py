@@ -1,0 +1,1 @@
+"""A web service that decides which payments of cards to approve, and loses none: see README.md."""
