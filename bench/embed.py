@@ -1,8 +1,9 @@
 """``embed``: latency of the host's request handlers beside a saturated pipeline on the same event loop.
 
 A web service (uvicorn and Starlette) answers requests of a client in another process, which sends 300 a second whether
-answers arrive or not. The service runs alone, beside windows over an endless source, and beside 1,000 calls of 10 ms. A
-request needs several passes of the event loop, and each pass waits for a turn of the job.
+answers arrive or not. The service runs alone, beside windows over an endless source, and beside 1,000 calls of 10 ms,
+without and with ``Options(share=…)``. A request needs several passes of the event loop, and each pass waits for a turn
+of the job.
 """
 
 from __future__ import annotations
@@ -30,10 +31,13 @@ SECONDS: Final = 4.0
 #: The usual number of records.
 RECORDS: Final = 100_000
 
-CASES: Final = ("windows", "calls")
+CASES: Final = ("windows", "calls", "shared_calls")
+
+#: ``Options.share`` of the case ``shared_calls``.
+SHARE: Final = 0.9
 
 #: At most so many times the latency without a pipeline.
-BUDGETS: Final = {"windows": 2.0, "calls": 3.0}
+BUDGETS: Final = {"windows": 2.0, "calls": 3.0, "shared_calls": 3.0}
 
 
 def measure(records: int, rounds: int) -> Measurement:
@@ -45,12 +49,12 @@ def measure(records: int, rounds: int) -> Measurement:
     rates: dict[str, list[float]] = {name: [] for name in CASES}
     quiet: dict[str, list[float]] = {name: [] for name in CASES}
     for _ in range(rounds):
-        latencies["alone"] += run_async(_served(None, seconds))[0]
+        latencies["alone"] += run_async(_served("alone", events, seconds))[0]
         for name in CASES:
-            times, processed = run_async(_served(_flow(name, events), seconds))
+            times, processed = run_async(_served(name, events, seconds))
             latencies[name] += times
             rates[name].append(processed / seconds)
-            quiet[name].append(run_async(_without_host(_flow(name, events), seconds)) / seconds)
+            quiet[name].append(run_async(_without_host(name, events, seconds)) / seconds)
     p99 = {name: percentile(times, 0.99) * 1000 for name, times in latencies.items()}
     figures: dict[str, float | int | bool] = {
         "records": records,
@@ -123,11 +127,18 @@ async def _service() -> AsyncGenerator[int]:
         await serving
 
 
-async def _served(flow: af.Flow | None, seconds: float) -> tuple[list[float], int]:
-    """Return the latencies (s) of requests beside ``flow``, and the number of records that it has processed."""
+def _start(name: str, events: list[Event]) -> af.Job:
+    share = SHARE if name == "shared_calls" else 1.0
+    return _flow(name, events).start(options=af.Options(share=share))
+
+
+async def _served(name: str, events: list[Event], seconds: float) -> tuple[list[float], int]:
+    """Return the latencies (s) of requests beside a case, and the number of records that it has processed."""
     async with AsyncExitStack() as stack:
         port = await stack.enter_async_context(_service())
-        job = None if flow is None else await stack.enter_async_context(flow.start())
+        job = None
+        if name != "alone":
+            job = await stack.enter_async_context(_start(name, events))
         client = await asyncio.create_subprocess_exec(
             *[sys.executable, "-m", "bench.embed_client", str(port), str(RATE), str(seconds)],
             stdout=asyncio.subprocess.PIPE,
@@ -143,8 +154,8 @@ async def _served(flow: af.Flow | None, seconds: float) -> tuple[list[float], in
     return json.loads(output), processed
 
 
-async def _without_host(flow: af.Flow, seconds: float) -> int:
-    async with flow.start() as job:
+async def _without_host(name: str, events: list[Event], seconds: float) -> int:
+    async with _start(name, events) as job:
         await asyncio.sleep(min(0.5, seconds))
         before = _records(job)
         await asyncio.sleep(seconds)

@@ -34,7 +34,7 @@ from aflow.operators.event_time import EventTimeOperator
 from aflow.runtime.calls.reports import CallReport, Reports
 from aflow.runtime.exchanges import Exchanges
 from aflow.runtime.failures import closing, first_cause
-from aflow.runtime.loop_budget import LoopBudget
+from aflow.runtime.limited_budget import loop_budget
 from aflow.runtime.operator_chain import ChainBuilder, OperatorChain
 from aflow.runtime.options import Options
 from aflow.runtime.task import StreamTask, TaskInput
@@ -124,17 +124,15 @@ class _Run:
             for node, way in self._ways
         }
         reports = Reports(self._plan.flow, _told_in_the_log, self._options.clock.now)
-        loop = asyncio.get_running_loop()
-        seconds = self._options.loop_budget.total_seconds()
-        loop_budget = LoopBudget(loop, self._options.clock, seconds, has_host=False)
+        budget = loop_budget(self._options, asyncio.get_running_loop(), has_host=False)
         environment = TaskEnvironment.create(
-            self._task, self._partition.subtask, self._options.clock, loop_budget
+            self._task, self._partition.subtask, self._options.clock, budget
         )
         chains = ChainBuilder(
             self._plan,
             self._options,
             Exchanges(self._plan, {0: [environment]}, self._options.channel_records),
-            loop_budget=loop_budget,
+            loop_budget=budget,
             resources=resources,
             reports=reports,
             clocked=False,
@@ -144,7 +142,7 @@ class _Run:
             capture = _StateCapture(chain.operators[0]) if self._keeps_state else None
             task = StreamTask(
                 environment,
-                self._feed(inbox, environment, chain, loop_budget.turn),
+                self._feed(inbox, environment, chain, budget.turn),
                 chain,
                 check=capture,
                 on_finished=None if capture is None else capture.run,

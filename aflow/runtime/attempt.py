@@ -30,6 +30,7 @@ from aflow.runtime.checkpoints.statistics import CheckpointInfo
 from aflow.runtime.checkpoints.storage import CheckpointStorage, Restored
 from aflow.runtime.failures import closing_async
 from aflow.runtime.job_builder import Built, Checkpointed, JobBuilder
+from aflow.runtime.limited_budget import loop_budget
 from aflow.runtime.loop_budget import LoopBudget
 from aflow.runtime.options import Options
 from aflow.runtime.sink_writers import open_writers, recover_sinks
@@ -119,8 +120,7 @@ class JobAttempt:
 
     def _loop_budget(self) -> LoopBudget:
         threads = None if self.coordinator is None else self.coordinator.threads
-        seconds = self._options.loop_budget.total_seconds()
-        return LoopBudget(asyncio.get_running_loop(), self._options.clock, seconds, threads)
+        return loop_budget(self._options, asyncio.get_running_loop(), threads)
 
     async def _coordinate(
         self, stack: AsyncExitStack, closers: list[Callable[[], Awaitable[None]]]

@@ -11,9 +11,9 @@ does not sleep in between, so waits for input or timers do not count.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Generator
+from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager
-from typing import Final
+from typing import Any, Final
 
 from aflow.machines.turns import Turns
 from aflow.runtime.clock import RuntimeClock, release_gil
@@ -94,6 +94,10 @@ class LoopBudget:
         if self._threads.at_work:
             release_gil()
         await asyncio.sleep(0)
+
+    def driven(self, calls: Callable[[], Coroutine[Any, Any, None]]) -> Coroutine[Any, Any, None]:
+        """Return the coroutine of a slot: that of ``calls``, unless the steps of calls are counted."""
+        return calls()
 
     def _renew(self) -> None:
         self._renewing = False

@@ -35,6 +35,9 @@ class Options:
     """The most records that may be queued between two subtasks before the writer is suspended."""
     loop_budget: timedelta = timedelta(milliseconds=2)
     """The time for which the job keeps the event loop before it yields to everything else on it."""
+    share: float = 1.0
+    """The most of the time that the job may work on the event loop, above 0 to 1: its tasks and calls rest when they
+    have taken more, also while nothing else runs. 1: no limit."""
     chaining: bool = True
     """False gives every step a task of its own; slower, for tests and for measuring the load of a single step."""
     state: StateBackend = field(default_factory=InMemory)
@@ -68,6 +71,10 @@ class Options:
                 f"Options.key_groups must be at most {MOST_KEY_GROUPS}, not {self.key_groups}"
             )
         positive_millis(self.loop_budget, what="Options.loop_budget")
+        if type(self.share) not in (int, float) or not 0 < self.share <= 1:
+            raise FlowDefinitionError(
+                f"Options.share must be a number above 0 and at most 1, not {shown(self.share)}"
+            )
         if self.watchdog is not None:
             positive_millis(self.watchdog, what="Options.watchdog")
         if self.latency_interval is not None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 
@@ -325,6 +325,50 @@ async def test_a_call_for_several_records_links_to_the_others() -> None:
     assert [link.context for link in call.links] == [one.get_span_context() for one in records[1:]]
     assert is_below(program.only("inside"), call)
     assert [event.name for event in records[1].events] == ["aflow.call.shared"]
+
+
+class Looked(af.AsyncKeyedProcess[int, int, int]):
+    """A handler with a span of its own."""
+
+    def __init__(self, program: TracedProgram) -> None:
+        self._program = program
+
+    async def process(self, value: int, ctx: af.AsyncContext[int]) -> list[int]:
+        with self._program.tracer.start_as_current_span("handler"):
+            await asyncio.sleep(0.001)
+        return [value]
+
+
+@virtual_time
+async def test_async_handlers_and_generators_run_in_the_context() -> None:
+    program = TracedProgram()
+    source = af.PushSource[int]()
+
+    async def twice(number: int) -> AsyncIterator[int]:
+        for part in range(2):
+            with program.tracer.start_as_current_span(f"part {part}"):
+                await asyncio.sleep(0.001)
+            yield number
+
+    flow = af.Flow("handlers")
+    parts = flow.source(source, name="numbers").flat_map_async(twice, name="twice")
+    handled = parts.key_by(lambda number: number, name="key").process_async(
+        Looked(program), name="looked"
+    )
+    handled.to(af.CollectSink[int](), name="out")
+    async with flow.start(options=program.options) as job:
+        with program.tracer.start_as_current_span("request"):
+            await source.send(7)
+        await job.stop()
+
+    record = program.only("process numbers")
+    twice_call = program.only("call twice")
+    assert all(is_below(program.only(f"part {part}"), twice_call) for part in range(2))
+    handlers = program.named("handler")
+    assert len(handlers) == 2
+    for handler, call in zip(handlers, program.named("call looked"), strict=True):
+        assert is_below(handler, call)
+        assert is_below(call, record)
 
 
 @virtual_time

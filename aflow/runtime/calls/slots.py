@@ -184,8 +184,9 @@ class CallSlots:
         # As few objects as possible: with thousands of slots they are memory that each call has to load.
         slot = Slot(context := self._context.copy())
         # Not with the task factory of the loop: an eager one would start before it returned the task.
+        make = self._make_plain_calls if self._operator.is_plain else self._make_calls
         task = slot.task = asyncio.Task(
-            self._make_plain_calls(slot) if self._operator.is_plain else self._make_calls(slot),
+            self._loop_budget.driven(partial(make, slot)),
             loop=self._loop,
             name=self._name,
             context=context,

@@ -16,6 +16,7 @@ from aflow.runtime.calls.reports import CodeLocation
 from aflow.runtime.calls.slots import CallSlots
 from aflow.runtime.clock import release_gil
 from aflow.runtime.fetcher import Fetcher
+from aflow.runtime.limited_budget import LimitedBudget
 from aflow.runtime.loop_budget import LoopBudget
 
 #: Folders of code that the user has not written.
@@ -30,7 +31,9 @@ _LIBRARIES: Final = tuple(
 _ENGINE: Final = frozenset({"aflow", "asyncio", "uvloop"})
 
 #: Functions in which a busy job yields the loop or releases the interpreter's lock. Others delay their return.
-_HAND_OVERS: Final = frozenset({release_gil.__code__, LoopBudget.hand_over.__code__})
+_HAND_OVERS: Final = frozenset(
+    {release_gil.__code__, LoopBudget.hand_over.__code__, LimitedBudget.hand_over.__code__}
+)
 
 #: Modules that are on the stack while a debugger is used.
 _DEBUGGERS: Final = frozenset({"bdb", "pdb", "ipdb", "pudb", "pydevd", "_pydevd_bundle", "debugpy"})
