@@ -258,9 +258,8 @@ class PaneAggregateOperator(IncrementalWindows):
 
     def _last_cleaned_up(self, watermark: Timestamp) -> Timestamp:
         """Return the largest possible start of a window whose allowed lateness has passed too."""
-        if watermark == MAX_TIMESTAMP:
-            return watermark
-        return self._last_fired(watermark - self._lateness)
+        at_end = watermark == MAX_TIMESTAMP
+        return watermark if at_end else self._last_fired(watermark - self._lateness)
 
     def _pane_at(self, time: Timestamp) -> tuple[Timestamp, Timestamp]:
         """Return start and end of the pane that contains ``time``. Not for unshared windows."""
@@ -315,9 +314,9 @@ class PaneAggregateOperator(IncrementalWindows):
         """Fold each record into all its windows; record by record if the window of one has fired."""
         if min(times) < self._unfired():
             self._add_each(batch, keys, times)
-            return
-        spans = self._start_of, self._size, self._slide
-        fold_into_windows(self._panes, spans, batch, keys, times, self._accumulation, self)
+        else:
+            spans = self._start_of, self._size, self._slide
+            fold_into_windows(self._panes, spans, batch, keys, times, self._accumulation, self)
 
     def _add_each(
         self, batch: Batch[Any], keys: Sequence[Hashable], times: Sequence[Timestamp]
