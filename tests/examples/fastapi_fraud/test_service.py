@@ -24,7 +24,8 @@ APPROVED = {"merchant": "books", "cents": 700}
 
 
 def settings(folder: Path, **changes: Any) -> Settings:
-    return Settings(folder=str(folder), **{"checkpoint_seconds": 0.05, **changes})
+    values: dict[str, Any] = {"checkpoint_seconds": 0.05, **changes}
+    return Settings(folder=str(folder), **values)
 
 
 @asynccontextmanager
