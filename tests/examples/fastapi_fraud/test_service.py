@@ -24,7 +24,8 @@ APPROVED = {"merchant": "books", "cents": 700}
 
 
 def settings(folder: Path, **changes: Any) -> Settings:
-    return Settings(folder=str(folder), checkpoint_seconds=0.05, **changes)
+    values: dict[str, Any] = {"checkpoint_seconds": 0.05, **changes}
+    return Settings(folder=str(folder), **values)
 
 
 @asynccontextmanager
@@ -144,7 +145,10 @@ async def test_a_decision_that_is_not_ready_in_time_is_given_when_it_is_asked_fo
 @pytest.mark.asyncio
 @pytest.mark.parametrize("what", ["payments", "decisions"])
 async def test_a_full_log_refuses_with_the_time_to_wait(tmp_path: Path, what: str) -> None:
-    async with service(tmp_path, max_bytes=2_500, full_seconds=0.0) as client:
+    never = 3600.0  # a checkpoint would make room
+    async with service(
+        tmp_path, max_bytes=2_500, full_seconds=0.0, checkpoint_seconds=never
+    ) as client:
         answers = [await post(client, f"/cards/c1/{what}", f"key {n}") for n in range(40)]
     async with service(tmp_path) as client:  # decides what was accepted, in order
         last = await post(client, "/cards/c1/decisions", "last")

@@ -441,6 +441,22 @@ async def test_a_job_without_checkpoints_is_refused(tmp_path: Path) -> None:
 
 
 @pytest.mark.asyncio
+@pytest.mark.parametrize("ends", ["cancel", "stop"])
+async def test_a_job_that_ended_before_the_first_record_is_continued(
+    tmp_path: Path, ends: str
+) -> None:
+    for _ in range(2):  # nothing of the log is on disk yet
+        async with Service(tmp_path, every=None).start() as job:
+            await job.checkpoint()
+            await getattr(job, ends)()
+
+    service = Service(tmp_path)
+    async with service.start():
+        await service.source.send(1)
+        await eventually(lambda: service.last == 1)
+
+
+@pytest.mark.asyncio
 async def test_a_checkpoint_of_another_log_is_refused(tmp_path: Path) -> None:
     service = Service(tmp_path)
     async with service.start():

@@ -438,7 +438,9 @@ class DurablePushSource(Source[T], Generic[T]):
         start = opened.log.start
         if position is not None:
             identity, start = read_position(position)
-            if identity != opened.log.identity:
+            # A log without records is not on disk, so it has another identity in the next process. A job that has read
+            # nothing can continue in any log that has its first record.
+            if identity != opened.log.identity and (start or opened.log.start):
                 raise SourceError(
                     f"the checkpoint continues in another log than that in {self._folder}; restore its files, or start "
                     f"without the checkpoint"
