@@ -15,7 +15,7 @@ from aflow.connect import Sink
 from aflow.runtime.pieces import ChainPieces
 from aflow.testing import At, Pause, ScriptedSource, VirtualClock, virtual_time
 from aflow.testing.scripted_source import Line
-from tests.crash.test_in_process import MODES, checkpointing
+from tests.crash.test_in_process import checkpointing
 from tests.crash.test_random_pipelines import Case, attempt, expected, found
 from tests.operators.piece_steps import millis
 from tests.runtime.checkpoints.ledger_sink import LedgerSink

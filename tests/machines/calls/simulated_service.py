@@ -16,7 +16,6 @@ from random import Random
 from statistics import fmean
 from typing import Final, Protocol
 
-
 #: Interval (s) at which the number of servers is updated.
 TICK: Final = 0.05
 
