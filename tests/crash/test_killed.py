@@ -53,7 +53,7 @@ IN_MEMORY, ON_DISK, IN_BOTH = (None,), (1, 3), (2, None)
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("mode", "residents"),
-    zip(Mode, [IN_MEMORY, ON_DISK, IN_BOTH], strict=True),
+    list(zip(Mode, [IN_MEMORY, ON_DISK, IN_BOTH], strict=True)),
     ids=lambda value: value.value if isinstance(value, Mode) else str(value),
 )
 def test_the_output_of_a_killed_program_is_that_of_an_undisturbed_one(
