@@ -60,7 +60,7 @@ every_step = pytest.mark.parametrize("name", STEPS)
         stories("abcde"), stories([1, True, 1.0, 2]), stories([NOON, SAME_NOON, ("a", True)])
     )
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_replayed_changes_are_complete(name: str, story: list[Step]) -> None:
     check_changes_replayed(name, story)
 

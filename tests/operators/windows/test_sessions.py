@@ -474,7 +474,7 @@ def test_any_order_without_late_records_has_the_sessions_of_all_records(
     gap=st.integers(1, 30),
     lateness=st.sampled_from([0, 4, 25, 100]),
 )
-@settings(max_examples=250, deadline=None)
+@settings(max_examples=150, deadline=None)
 def test_a_restore_after_every_step_changes_nothing(
     accumulation: Accumulation, what: Steps, gap: int, lateness: int
 ) -> None:
