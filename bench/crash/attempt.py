@@ -121,7 +121,7 @@ def _wait_for_kill(process: subprocess.Popen[bytes], log: Path, kill: Kill | Non
     deadline = time.monotonic() + _TIMEOUT
     size = -1
     while process.poll() is None:
-        # Decoding the whole log at each check took as long as the program.
+        # The whole log is decoded only if it has grown.
         before, size = size, log.stat().st_size
         if kill is not None and size != before and _is_reached(kill, log):
             _wait(process, kill.delay)
