@@ -1,12 +1,7 @@
-"""Runs of programs that take no checkpoints, with checkpoints: their results must not depend on them.
-
-``python -m tests.checkpointed FILE`` runs a program with a checkpoint every few milliseconds in each of its jobs.
-"""
+"""Runs of programs that take no checkpoints, with checkpoints: their results must not depend on them."""
 
 from __future__ import annotations
 
-import runpy
-import sys
 import tempfile
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
@@ -18,6 +13,7 @@ from unittest.mock import patch
 
 from aflow import Checkpointing, Flow
 
+#: Interval of the checkpoints of a program that runs for some milliseconds.
 EVERY = timedelta(milliseconds=20)
 
 
@@ -41,9 +37,3 @@ def checkpointed(*, every: timedelta | None) -> Generator[None]:
 
         with patch.object(Flow, "start", with_checkpoints(Flow.start)):
             yield
-
-
-if __name__ == "__main__":
-    file, sys.argv = sys.argv[1], sys.argv[1:]
-    with checkpointed(every=EVERY):
-        runpy.run_path(file, run_name="__main__")

@@ -27,7 +27,7 @@ UNIT: Final = "unit"
 SUITE: Final = "suite"
 
 settings.register_profile(SUITE, settings(), deadline=None, suppress_health_check=TIMED)
-settings.register_profile(UNIT, settings.get_profile(SUITE), max_examples=15)
+settings.register_profile(UNIT, settings.get_profile(SUITE), max_examples=10)
 settings.load_profile(SUITE)
 
 

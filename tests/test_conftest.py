@@ -168,7 +168,7 @@ def test_properties_have_no_limit_on_time_and_fewer_examples_in_the_profile_for_
 
     for said in (few, all_of_them):
         assert "5 passed" in said
-    assert "[('function', 15), ('rules', 15)]" in few
+    assert "[('function', 10), ('rules', 10)]" in few
     assert "[('function', 40), ('rules', 40)]" in all_of_them
 
 

@@ -119,8 +119,11 @@ def notes(log: Path) -> tuple[Note, ...]:
 def _wait_for_kill(process: subprocess.Popen[bytes], log: Path, kill: Kill | None) -> None:
     """Return when the process has ended or has to be killed. Raises ``ProgramFailed`` after a timeout."""
     deadline = time.monotonic() + _TIMEOUT
+    size = -1
     while process.poll() is None:
-        if kill is not None and _is_reached(kill, log):
+        # The whole log is decoded only if it has grown.
+        before, size = size, log.stat().st_size
+        if kill is not None and size != before and _is_reached(kill, log):
             _wait(process, kill.delay)
             return
         if time.monotonic() > deadline:

@@ -11,6 +11,8 @@ import pytest
 from bench.__main__ import BENCHMARKS, main
 from bench.harness import compare
 
+RECORDS = 1000
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
@@ -25,13 +27,13 @@ def test_a_benchmark_verifies_its_result_and_writes_it(
     monkeypatch.setattr("bench.calls.rates.SLOW", 0.02)  # the run waits for the last calls
     monkeypatch.setattr("bench.calls.limits.FIXED", (200,))
     monkeypatch.setattr(
-        sys, "argv", ["bench", name, "--records", "3000", "--rounds", "1", "--json", str(out)]
+        sys, "argv", ["bench", name, "--records", str(RECORDS), "--rounds", "1", "--json", str(out)]
     )
 
     main()
 
     figures = json.loads(out.read_text())
-    assert (figures["name"], figures["records"], figures["verified"]) == (name, 3000, True)
+    assert (figures["name"], figures["records"], figures["verified"]) == (name, RECORDS, True)
     assert name in capsys.readouterr().out
 
 

@@ -85,8 +85,7 @@ def expected(ask: Ask) -> list[Row]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("ask", STEPS)
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize(("seed", "mode"), list(enumerate(MODES)))
 def test_results_keep_their_order_whenever_jobs_end_and_whatever_their_parallelism(
     seed: int, mode: str, ask: Ask, tmp_path: Path
 ) -> None:

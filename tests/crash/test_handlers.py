@@ -216,8 +216,7 @@ def expected() -> list[Row]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("resident", [None, 2], ids=["in memory", "on disk"])
-@pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("seed", range(2))
+@pytest.mark.parametrize(("seed", "mode"), list(enumerate(MODES)))
 def test_handlers_have_the_results_of_a_synchronous_process_whenever_jobs_end(
     seed: int, mode: str, resident: int | None, expected: list[Row], tmp_path: Path
 ) -> None:

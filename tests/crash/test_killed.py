@@ -46,32 +46,30 @@ def four_kills(random: Random) -> list[Kill]:
     return kills
 
 
+#: Keys in memory of each start; None: all state is in memory.
+IN_MEMORY, ON_DISK, IN_BOTH = (None,), (1, 3), (2, None)
+
+
 @pytest.mark.slow
-@pytest.mark.parametrize("mode", list(Mode), ids=lambda mode: mode.value)
+@pytest.mark.parametrize(
+    ("mode", "residents"),
+    list(zip(Mode, [IN_MEMORY, ON_DISK, IN_BOTH], strict=True)),
+    ids=lambda value: value.value if isinstance(value, Mode) else str(value),
+)
 def test_the_output_of_a_killed_program_is_that_of_an_undisturbed_one(
-    mode: Mode, settings: Settings, expected: Output, tmp_path: Path
+    mode: Mode,
+    residents: tuple[int | None, ...],
+    settings: Settings,
+    expected: Output,
+    tmp_path: Path,
 ) -> None:
-    random = Random(f"killed {mode.value}")
-    plan = Plan(parallelisms=(1, 2, 3), kills=four_kills(random))
+    """The expected output is that of a program with all state in memory."""
+    random = Random(f"killed {mode.value} with {residents}")
+    plan = Plan(parallelisms=(1, 2, 3), residents=residents, kills=four_kills(random))
 
     played = run_round(
         replace(settings, mode=mode, endless=True), tmp_path / "run", plan, expected, random
     )
-
-    assert list(played.wrong) == []
-    assert played.kills == 4
-    assert played.attempts[-1].restored is not None
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("residents", [(1, 3), (2, None)], ids=["on disk", "in both"])
-def test_a_killed_program_with_state_on_disk_has_the_output_of_one_in_memory(
-    residents: tuple[int | None, ...], settings: Settings, expected: Output, tmp_path: Path
-) -> None:
-    random = Random(f"killed with {residents}")
-    plan = Plan(parallelisms=(1, 2, 3), residents=residents, kills=four_kills(random))
-
-    played = run_round(replace(settings, endless=True), tmp_path / "run", plan, expected, random)
 
     assert list(played.wrong) == []
     assert played.kills == 4

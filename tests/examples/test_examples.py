@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import ast
 import inspect
+import runpy
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
+
+from tests.checkpointed import EVERY, checkpointed
 
 FOLDER = Path(__file__).parents[2] / "examples"
 #: Examples that need Java; tests/spark runs them.
@@ -48,18 +51,22 @@ def test_an_example_prints_its_documented_output(path: Path, tmp_path: Path) -> 
     ids=lambda path: path.stem,
 )
 def test_an_example_prints_the_same_lines_with_checkpoints(
-    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    path: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """Compare sorted lines: two sinks prepare for a checkpoint independently."""
-    monkeypatch.setenv("PYTHONPATH", str(FOLDER.parent))
-    command = [sys.executable, "-W", "error", "-m", "tests.checkpointed", str(path)]
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "argv", [str(path)])
 
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=SECONDS)
+    with checkpointed(every=EVERY):  # in this process, which has imported aflow
+        runpy.run_path(str(path), run_name="__main__")
 
-    assert done.returncode == 0, done.stderr
     expected = documented_output(path.read_text(encoding="utf-8"))
     if expected is not None:
-        assert sorted(done.stdout.strip().splitlines()) == sorted(expected.splitlines())
+        printed = capsys.readouterr().out.strip()
+        assert sorted(printed.splitlines()) == sorted(expected.splitlines())
 
 
 def test_the_documented_output_is_the_last_section_of_the_docstring_without_its_indent() -> None:

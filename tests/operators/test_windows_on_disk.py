@@ -60,7 +60,7 @@ every_step = pytest.mark.parametrize("name", STEPS)
         stories("abcde"), stories([1, True, 1.0, 2]), stories([NOON, SAME_NOON, ("a", True)])
     )
 )
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=30, deadline=None)
 def test_replayed_changes_are_complete(name: str, story: list[Step]) -> None:
     check_changes_replayed(name, story)
 
@@ -126,7 +126,7 @@ class Switched(Life):
 @pytest.mark.slow
 @every_step
 @given(story=stories("abcde"))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=25, deadline=None)
 def test_a_snapshot_is_continued_by_another_backend(
     name: str, on_disk: OnDisk, story: list[Step]
 ) -> None:
@@ -148,10 +148,10 @@ def check_continued(name: str, engine: StateBackend, story: list[Step]) -> None:
     others = [Switched(name, InMemory(), engine), Switched(name, engine, InMemory())]
 
     for step in [*story, Restart(), Advance(3), Restart(), Records([("a", 1, 5)], right=False)]:
-        expected = lived(in_memory, step)
+        expected, state = lived(in_memory, step), entries(in_memory.driver.snapshot())
         for other in others:
             assert lived(other, step) == expected
-            assert entries(other.driver.snapshot()) == entries(in_memory.driver.snapshot())
+            assert entries(other.driver.snapshot()) == state
 
     expected = lived(in_memory, Advance(MAX_TIMESTAMP - in_memory.now))
     assert [lived(one, Advance(MAX_TIMESTAMP - one.now)) for one in others] == [expected] * 2

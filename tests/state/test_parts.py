@@ -9,7 +9,7 @@ from dataclasses import replace
 
 import msgspec
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aflow.errors import RestoreError
@@ -49,6 +49,15 @@ def frames(data: bytes) -> Iterator[bytes]:
         at += 8 + length
 
 
+#: Tests with many positions in each part; drawing the part takes most of the time.
+few_parts = settings(max_examples=25)
+
+
+def positions(data: st.DataObject, part: bytes | bytearray) -> list[int]:
+    """Draw positions in ``part``."""
+    return data.draw(st.lists(st.integers(0, len(part) - 1), min_size=6, max_size=6))
+
+
 @pytest.mark.slow
 @given(steps)
 def test_decoding_reverses_encoding(steps: dict[str, OperatorSnapshot]) -> None:
@@ -57,27 +66,30 @@ def test_decoding_reverses_encoding(steps: dict[str, OperatorSnapshot]) -> None:
 
 @pytest.mark.slow
 @given(steps, st.data())
+@few_parts
 def test_a_part_that_was_cut_off_is_refused(
     steps: dict[str, OperatorSnapshot], data: st.DataObject
 ) -> None:
     whole = part(steps)
-    cut = data.draw(st.integers(0, len(whole) - 1))
 
-    with pytest.raises(RestoreError, match="some file"):
-        decoded(whole[:cut], what="some file")
+    for cut in positions(data, whole):
+        with pytest.raises(RestoreError, match="some file"):
+            decoded(whole[:cut], what="some file")
 
 
 @pytest.mark.slow
 @given(steps, st.data())
+@few_parts
 def test_changed_bytes_are_read_or_refused_without_another_error(
     steps: dict[str, OperatorSnapshot], data: st.DataObject
 ) -> None:
-    changed = bytearray(part(steps))
-    at = data.draw(st.integers(0, len(changed) - 1))
-    changed[at] ^= data.draw(st.integers(1, 255))
+    whole = part(steps)
 
-    with suppress(RestoreError):
-        decoded(bytes(changed), what="part")
+    for at in positions(data, whole):
+        changed = bytearray(whole)
+        changed[at] ^= data.draw(st.integers(1, 255))
+        with suppress(RestoreError):
+            decoded(bytes(changed), what="part")
 
 
 @pytest.mark.parametrize("data", [b"", b"AFLO", b"PK\x03\x04 and more", b"{}"])
@@ -170,28 +182,30 @@ def read(pieces: Iterable[bytes], groups: Container[int] = range(40_001)) -> tup
 
 
 @pytest.mark.slow
-@given(steps, st.integers(1, 50))
+@given(steps, st.lists(st.integers(1, 50), min_size=4, max_size=4))
+@few_parts
 def test_a_part_is_checked_in_pieces_of_any_size(
-    steps: dict[str, OperatorSnapshot], size: int
+    steps: dict[str, OperatorSnapshot], sizes: list[int]
 ) -> None:
     whole = {name: replace(one, replaced=None) for name, one in steps.items()}
     data = part(whole)
 
-    named = read(data[at : at + size] for at in range(0, len(data), size))
-
-    assert named == tuple(whole)
+    for size in sizes:
+        named = read(data[at : at + size] for at in range(0, len(data), size))
+        assert named == tuple(whole)
 
 
 @pytest.mark.slow
 @given(steps, st.data())
+@few_parts
 def test_an_incomplete_part_is_refused(
     steps: dict[str, OperatorSnapshot], data: st.DataObject
 ) -> None:
     content = part({name: replace(one, replaced=None) for name, one in steps.items()})
-    cut = data.draw(st.integers(0, len(content) - 1))
 
-    with pytest.raises(RestoreError, match=r"the part ends before its last frame"):
-        read([content[:cut]])
+    for cut in positions(data, content):
+        with pytest.raises(RestoreError, match=r"the part ends before its last frame"):
+            read([content[:cut]])
 
 
 def test_state_outside_of_the_key_groups_of_a_part_is_refused() -> None:

@@ -21,6 +21,7 @@ def test_state_in_memory_is_a_backend() -> None:
     check_backend(lambda key_codec, clock: make_backend(InMemory(), key_codec, clock))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("resident", [1, 10, 100_000], ids=["one", "few", "all"])
 def test_state_on_disk_is_a_backend(resident: int, tmp_path: Path) -> None:
     with sorted_stores() as engine:

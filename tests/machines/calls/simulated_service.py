@@ -14,7 +14,10 @@ from heapq import heappop, heappush
 from itertools import count
 from random import Random
 from statistics import fmean
-from typing import Protocol
+from typing import Final, Protocol
+
+#: Interval (s) at which the number of servers is updated.
+TICK: Final = 0.05
 
 
 class Limit(Protocol):
@@ -41,7 +44,7 @@ class Service:
     """The behaviour of the service; times are in seconds."""
 
     servers: Callable[[float], int]
-    """Return the number of servers at a moment."""
+    """Return the number of servers at a moment; a change takes effect within ``TICK``."""
     takes: Callable[[float, Random], float]
     """Return the duration of a call that a server starts at a moment."""
     rejects: bool = False
@@ -83,16 +86,17 @@ class Simulation:
         service: Service,
         limit: Limit,
         seed: int,
-        wanted: Callable[[float], int] = lambda _now: 1_000_000,
+        wanted: int = 1_000_000,
     ) -> None:
         self.service = service
         self.limit = limit
-        #: Concurrent calls that the step wants to make at a time; with fewer than the limit, it is not used.
+        #: Concurrent calls that the step wants to make; with fewer than the limit, it is not used.
         self.wanted = wanted
         self.random = Random(seed)
         self.now = 0.0
         self.in_flight = 0
         self.busy = 0
+        self.servers = service.servers(0.0)
         #: Start times of the calls that wait for a server.
         self.queue: deque[float] = deque()
         self.events: list[tuple[float, int, Callable[[], None]]] = []
@@ -113,16 +117,17 @@ class Simulation:
 
     def _tick(self) -> None:
         """Servers that came take what waits."""
+        self.servers = self.service.servers(self.now)
         self._serve()
-        self._at(self.now + 0.05, self._tick)
+        self._at(self.now + TICK, self._tick)
 
     def _begin(self) -> None:
-        while self.in_flight < min(self.limit.limit, self.wanted(self.now)):
+        while self.in_flight < self.limit.limit and self.in_flight < self.wanted:
             self.in_flight += 1
             self._arrive(self.now)
 
     def _arrive(self, begun: float) -> None:
-        if self.busy < self.service.servers(self.now) and not self.queue:
+        if self.busy < self.servers and not self.queue:
             self._answer(begun)
         elif self.service.rejects:
             self._at(self.now + self.service.reject_after, lambda: self._end(begun, ok=False))
@@ -132,7 +137,8 @@ class Simulation:
     def _answer(self, begun: float) -> None:
         self.busy += 1
         took = self.service.takes(self.now, self.random)
-        ok = self.random.random() >= self.service.fails
+        fails = self.service.fails
+        ok = not fails or self.random.random() >= fails
         self._at(self.now + took, lambda: self._answered(begun, ok))
 
     def _answered(self, begun: float, ok: bool) -> None:
@@ -141,7 +147,7 @@ class Simulation:
         self._end(begun, ok)
 
     def _serve(self) -> None:
-        while self.queue and self.busy < self.service.servers(self.now):
+        while self.queue and self.busy < self.servers:
             self._answer(self.queue.popleft())
 
     def _end(self, begun: float, ok: bool) -> None:

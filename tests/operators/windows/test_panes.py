@@ -464,10 +464,9 @@ def grouped(found: list[Any]) -> list[Any]:
     return done
 
 
-@pytest.mark.parametrize("accumulation", [SUM, SORTED, LARGEST], ids=["sum", "sorted", "largest"])
 @pytest.mark.parametrize("mode", Mode)
-@given(case=cases())
-@settings(max_examples=120, deadline=None)
+@given(case=cases(), accumulation=st.sampled_from([SUM, SORTED, LARGEST]))
+@settings(max_examples=130, deadline=None)
 def test_windows_that_share_panes_have_the_results_of_windows_with_their_own(
     mode: Mode, accumulation: Accumulation, case: Case
 ) -> None:

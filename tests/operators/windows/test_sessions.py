@@ -468,8 +468,12 @@ def test_any_order_without_late_records_has_the_sessions_of_all_records(
     assert late(step) == []
 
 
-@pytest.mark.parametrize("accumulation", [SUM, LISTED, LARGEST], ids=["sum", "list", "largest"])
-@given(what=steps, gap=st.integers(1, 30), lateness=st.sampled_from([0, 4, 25, 100]))
+@given(
+    accumulation=st.sampled_from([SUM, LISTED, LARGEST]),
+    what=steps,
+    gap=st.integers(1, 30),
+    lateness=st.sampled_from([0, 4, 25, 100]),
+)
 @settings(max_examples=150, deadline=None)
 def test_a_restore_after_every_step_changes_nothing(
     accumulation: Accumulation, what: Steps, gap: int, lateness: int

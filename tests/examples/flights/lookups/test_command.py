@@ -33,7 +33,7 @@ def row(table: str, name: str) -> list[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("data")
+@pytest.mark.usefixtures("first_flights")
 def test_a_short_run_ends_with_right_answers_and_numbers_that_agree(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -61,11 +61,12 @@ def test_a_short_run_ends_with_right_answers_and_numbers_that_agree(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("first_flights")
 def test_wrong_answers_are_shown_and_set_the_exit_status(
-    data: FlightData, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     files, other = Files(tmp_path), tmp_path / "other weather"
-    prepare(data, files, 300)
+    prepare(FlightData.installed(), files, 300)
     other.mkdir()
     for path in files.weather.glob("*.csv"):
         without_a_row = path.read_text().splitlines(keepends=True)
@@ -86,11 +87,10 @@ def test_wrong_answers_are_shown_and_set_the_exit_status(
 
 
 @pytest.mark.slow
-def test_the_end_of_the_service_ends_the_run_with_the_reason(
-    data: FlightData, tmp_path: Path
-) -> None:
+@pytest.mark.usefixtures("first_flights")
+def test_the_end_of_the_service_ends_the_run_with_the_reason(tmp_path: Path) -> None:
     files = Files(tmp_path)
-    prepare(data, files, 20_000)
+    prepare(FlightData.installed(), files, 20_000)
     slow = Faults(seed=1, median_s=0.05)
     settings = Settings(
         weather=str(files.weather), faults=slow, capacities=Capacities(phase=100, each=(2,))
@@ -110,7 +110,7 @@ def test_questions_are_hours_at_airports(tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("data")
+@pytest.mark.usefixtures("first_flights")
 def test_ctrl_c_on_a_terminal_drains_and_ends_the_service_too(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "flights", "weather", "--output", str(tmp_path)]
@@ -133,7 +133,7 @@ def test_ctrl_c_on_a_terminal_drains_and_ends_the_service_too(tmp_path: Path) ->
 
 
 @pytest.mark.slow
-@pytest.mark.usefixtures("data")
+@pytest.mark.usefixtures("first_flights")
 def test_a_second_ctrl_c_stops_at_once_and_ends_the_service_too(tmp_path: Path) -> None:
     ours, theirs = pty.openpty()
     command = [sys.executable, "-m", "flights", "weather", "--output", str(tmp_path)]
