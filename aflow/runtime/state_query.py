@@ -130,7 +130,7 @@ class StateReader:
         """Yield keys and their values, in the order of the canonical bytes of keys: text by its code points.
 
         ``prefix`` is text that keys begin with, or a tuple of their first parts; ``after`` the key after which the
-        listing begins, or its ``KeyCursor``; ``limit`` the largest number of keys.
+        listing begins; ``limit`` the largest number of keys.
 
         Live state may change meanwhile. Each key is yielded at most once, and each that has state throughout exactly
         once, with a value that it had during the listing. A restart of the job raises ``JobStopped``. A checkpoint

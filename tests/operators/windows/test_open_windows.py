@@ -144,6 +144,21 @@ def test_a_window_counts_its_firings_until_it_is_cleaned_up(assigner: Any, gener
 
 
 @pytest.mark.parametrize("general", [False, True], ids=["fast", "general"])
+def test_a_window_that_is_cleaned_up_is_not_open_although_its_records_are_in_another(
+    general: bool,
+) -> None:
+    make = step(SlidingWindows(10, 5), general=general)
+    with Harness(make, key=parity) as harness:
+        send(harness, (2, 30))
+        harness.watermark(53)
+        before = [one.window.start for one in state(harness, 0)]
+        harness.watermark(54)
+        after = [one.window.start for one in state(harness, 0)]
+
+    assert (before, after) == ([25, 30], [30])
+
+
+@pytest.mark.parametrize("general", [False, True], ids=["fast", "general"])
 @pytest.mark.parametrize("assigner", ASSIGNERS)
 def test_reads_change_neither_results_nor_snapshots(assigner: Any, general: bool) -> None:
     def run(*, reads: bool) -> tuple[Any, Any]:

@@ -320,6 +320,20 @@ def test_a_scan_finds_keys_that_are_loaded_and_evicted_during_it(tmp_path: Path)
     table.rows.close()
 
 
+def test_a_scan_finds_keys_that_are_all_loaded_during_it(tmp_path: Path) -> None:
+    table = Table(tmp_path, 2)
+    keys = [f"{n:04}" for n in range(1000)]
+    table.put(0, dict.fromkeys(keys, 1))
+    found: set[Hashable] = set()
+
+    for some in table.rows.scan():
+        found.update(some)
+        table.rows.load({0: keys})
+
+    assert found == set(keys)
+    table.rows.close()
+
+
 def test_a_scan_goes_on_when_equal_keys_of_two_kinds_move_all_rows(tmp_path: Path) -> None:
     table = Table(tmp_path, 2)
     table.put(0, dict.fromkeys(range(2, 1000), 1))
@@ -328,9 +342,9 @@ def test_a_scan_goes_on_when_equal_keys_of_two_kinds_move_all_rows(tmp_path: Pat
     for count, some in enumerate(table.rows.scan()):
         found.update(some)
         if count == 1:
-            table.put(0, {1: 1})
-            table.put(0, {True: 2})
-            table.put(0, {5000: 1})
+            for keys in ([1], ["x", "y"], [True], ["z"], [5000, 5001]):
+                table.put(0, dict.fromkeys(keys, 1))
 
+    assert table.kinds.mixed
     assert found >= set(range(2, 1000))
     table.rows.close()
