@@ -412,6 +412,29 @@ async def test_a_context_does_not_leak_to_other_records() -> None:
     assert seen == {number: number % 4 == 0 for number in range(40)}
 
 
+@virtual_time
+async def test_a_traced_call_leaves_its_slot_as_it_was() -> None:
+    program = TracedProgram()
+    source = af.PushSource[int]()
+    slots: set[asyncio.Task[object] | None] = set()
+
+    async def look(number: int) -> int:
+        slots.add(asyncio.current_task())
+        await asyncio.sleep(0.001)
+        return number
+
+    flow = af.Flow("numbers")
+    called = flow.source(source, name="numbers").map_async(look, capacity=1, name="look")
+    called.to(af.CollectSink[int](), name="out")
+    async with flow.start(options=program.options) as job:
+        with program.tracer.start_as_current_span("request"):
+            await source.send_many(range(5))
+        await job.stop()
+
+    assert len(program.named("call look")) == 5
+    assert len(slots) == 1  # a slot is replaced if a call has changed the context
+
+
 class BrokenExporter(SpanExporter):
     """Raises at each span."""
 
