@@ -59,7 +59,7 @@ def failure_view(failure: BaseException | None) -> View | None:
     if failure is None:
         return None
     of_step = failure if isinstance(failure, OperatorError) else None
-    origin = failure.__cause__ or failure
+    origin = failure if failure.__cause__ is None else failure.__cause__
     return {
         "type": type(failure).__name__,
         "message": message_of(failure),
