@@ -381,7 +381,8 @@ class DurablePushSource(Source[T], Generic[T]):
             return None
         if opened.loop.is_closed():
             opened.close_now()
-            self._opened, self._changing, self.being_read = None, asyncio.Lock(), False
+            self._opened, self._changing = None, asyncio.Lock()
+            self._job, self.being_read = None, False  # a job of that loop cannot continue
             return None
         if opened.loop is not _running_loop():
             raise SourceError(
