@@ -16,7 +16,7 @@ from aflow.operators.accumulation import Accumulation, folding, reducing
 from aflow.operators.base import Operator
 from aflow.operators.windows.factory import window_operator
 from aflow.operators.windows.logic import WindowLogic
-from aflow.operators.windows.open_windows import WINDOWS, merged_panes
+from aflow.operators.windows.open_windows import WINDOWS, joined_ranges, merged_panes
 from aflow.state.readable_state import ABSENT, KeySelection
 from tests.operators.backends import BackendHarness
 
@@ -170,3 +170,12 @@ def test_windows_are_results_without_their_last_records() -> None:
             Windowed("k", TimeWindow(0, 10), [1, 3], 0),
             Windowed("k", TimeWindow(10, 20), [2], 0),
         ]
+
+
+@given(starts=st.lists(st.integers(0, 30)), length=st.integers(0, 6), step=st.integers(1, 4))
+def test_joined_ranges_have_each_number_once_and_in_order(
+    starts: list[int], length: int, step: int
+) -> None:
+    ranges = [range(start * step, (start + length) * step, step) for start in sorted(starts)]
+
+    assert joined_ranges(ranges) == sorted(set().union(*ranges))
