@@ -52,7 +52,7 @@ from aflow.operators.windows.staggers import Staggers, staggers_of, stored_stagg
 from aflow.operators.windows.two_stacks import Panes, TwoStacks, sums_around
 from aflow.state.gradual_capture import WaitingRows, waiting_rows
 from aflow.state.keyed_entries import Keyed, KeyRow
-from aflow.state.readable_state import ABSENT, scanned
+from aflow.state.readable_state import ABSENT, in_time_order, scanned
 from aflow.state.snapshot import OperatorSnapshot
 
 Pairs: TypeAlias = Iterator[tuple[Hashable, Any]]
@@ -187,8 +187,8 @@ class PaneAggregateOperator(IncrementalWindows):
         if self._on_disk is not None:
             yield from self._on_disk.scan()
             return
-        for contents in list(self._panes.values()):
-            yield from scanned(list(contents))
+        for start in in_time_order(lambda: self._panes.order):
+            yield from scanned(list(self._panes[start]))
 
     def _operator_state(self) -> Mapping[str, tuple[bytes, ...]]:
         return {**super()._operator_state(), **stored_staggers(self._staggers)}

@@ -31,6 +31,10 @@ def fifth(number: int) -> int:
     return number % 5
 
 
+def same_number(number: int) -> int:
+    return number
+
+
 def same(_: int) -> str:
     return "k"
 
@@ -179,3 +183,39 @@ def test_joined_ranges_have_each_number_once_and_in_order(
     ranges = [range(start * step, (start + length) * step, step) for start in sorted(starts)]
 
     assert joined_ranges(ranges) == sorted(set().union(*ranges))
+
+
+@pytest.mark.parametrize("general", [False, True], ids=["fast", "general"])
+@pytest.mark.parametrize("assigner", ASSIGNERS)
+def test_a_key_that_moves_to_a_new_window_during_a_scan_is_found(
+    assigner: Any, general: bool
+) -> None:
+    with Harness(step(assigner, general=general), key=same_number) as harness:
+        send(harness, (1, 1), (2, 12))
+        view = harness.operator.readable_state()
+        assert view is not None
+        scan = view.scan(WINDOWS, KeySelection(100))
+        found = list(next(scan))
+        send(harness, (2, 52))
+        harness.watermark(45)
+        for some in scan:
+            found += some
+
+        assert 2 in found
+
+
+def test_a_key_whose_fired_session_ends_during_a_scan_is_found_in_its_next_session() -> None:
+    with Harness(step(SessionWindows(10)), key=same_number) as harness:
+        send(harness, (2, 1))
+        harness.watermark(15)
+        send(harness, (1, 40))
+        view = harness.operator.readable_state()
+        assert view is not None
+        scan = view.scan(WINDOWS, KeySelection(100))
+        found = list(next(scan))
+        send(harness, (2, 60))
+        harness.watermark(45)
+        for some in scan:
+            found += some
+
+        assert set(found) == {1, 2}
