@@ -151,8 +151,9 @@ def trace_sources(plan: Plan, telemetry: JobTelemetry | None) -> Callable[[], No
     traced: list[tuple[TracedSource, str]] = []
     for task in plan.tasks:
         source = task.head.source
-        if isinstance(source, TracedSource) and telemetry is not None:
-            source.trace_with(telemetry.tracer, task.head.name)
+        if not isinstance(source, TracedSource) or telemetry is None:
+            continue
+        if source.trace_with(telemetry.tracer, task.head.name):
             traced.append((source, task.head.name))
 
     def end() -> None:
