@@ -164,13 +164,21 @@ class InternalError(AflowError):
 
 def described(error: BaseException) -> str:
     """Return the class and the text of an error; the class alone if it has no text."""
-    text = str(error)
+    text = text_of(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def text_of(error: BaseException) -> str:
+    """Return ``str`` of an error. If it raises, as a class of the user may, return a text that names the problem."""
+    try:
+        return str(error)
+    except Exception as exc:
+        return f"<its text failed: {type(exc).__name__}>"
 
 
 def message_of(error: BaseException) -> str:
     """Return the text of an error of aflow, which needs no class; ``described`` for any other, and without text."""
-    return (str(error) if isinstance(error, AflowError) else "") or described(error)
+    return (text_of(error) if isinstance(error, AflowError) else "") or described(error)
 
 
 def shown(value: object) -> str:

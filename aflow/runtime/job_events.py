@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final
 
-from aflow.errors import message_of
+from aflow.errors import message_of, text_of
 from aflow.graph.plan import Plan
 from aflow.runtime import log_events
 from aflow.runtime.checkpoints.statistics import CheckpointInfo, Outcome
@@ -38,7 +38,7 @@ class JobEvents:
                 message_of(error),
                 job=self._job,
                 error_type=type(error).__name__,
-                error=str(error),
+                error=text_of(error),
             )
         if self.telemetry is not None:
             self.telemetry.on_attempt_failed(error)
@@ -54,7 +54,7 @@ class JobEvents:
             attempt=event.attempt,
             delay_ms=event.delay_ms,
             error_type=type(event.cause).__name__,
-            error=str(event.cause),
+            error=text_of(event.cause),
         )
         if self.telemetry is not None:
             self.telemetry.on_attempt_failed(event.cause)
@@ -151,8 +151,9 @@ def trace_sources(plan: Plan, telemetry: JobTelemetry | None) -> Callable[[], No
     traced: list[tuple[TracedSource, str]] = []
     for task in plan.tasks:
         source = task.head.source
-        if isinstance(source, TracedSource) and telemetry is not None:
-            source.trace_with(telemetry.tracer, task.head.name)
+        if not isinstance(source, TracedSource) or telemetry is None:
+            continue
+        if source.trace_with(telemetry.tracer, task.head.name):
             traced.append((source, task.head.name))
 
     def end() -> None:

@@ -13,7 +13,7 @@ from collections.abc import AsyncGenerator, Callable, Hashable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
+from itertools import chain, islice
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
 from aflow.errors import FlowDefinitionError, JobStopped, shown
@@ -37,8 +37,11 @@ Item: TypeAlias = tuple[Hashable, Any]
 #: Keys that a listing selects at once, in about 10 MB. More are selected by a further pass over all keys.
 SELECTED: Final = 1 << 16
 
-#: Keys that are read in one piece: less than a millisecond for small values.
+#: The most keys that are read in one piece: less than a millisecond for small values.
 READ: Final = 64
+
+#: Seconds of a piece after which the next one is smaller. A key of windows may take milliseconds.
+_LONG: Final = 0.001
 
 
 @dataclass(frozen=True, slots=True)
@@ -175,7 +178,7 @@ class StateReader:
         self, prefix: Prefix | None, limit: int | None, after: Hashable, source: _Source
     ) -> AsyncGenerator[list[Item]]:
         """Yield the items in pieces, each of which is read without an await."""
-        left = limit
+        left, most, now = limit, 1, asyncio.get_running_loop().time
         while left is None or left > 0:
             count = SELECTED if left is None else min(left, SELECTED)
             if prefix is not None and not isinstance(prefix, str | tuple):
@@ -185,9 +188,11 @@ class StateReader:
             except UnsupportedKey as exc:
                 raise FlowDefinitionError(f"no record has such a key: {exc}") from exc
             await source.fill(selection)
-            selected = 0
-            for keys in selection.slices(READ):
+            selected, keys_left = 0, iter(selection)
+            while keys := list(islice(keys_left, most)):
+                begun = now()
                 found = source.read(keys)
+                most = max(1, most // 2) if now() - begun > _LONG else min(READ, 2 * most)
                 if found:
                     yield found
                 left = None if left is None else left - len(found)

@@ -50,8 +50,11 @@ class ObservedJob(Protocol):
 class TracedSource(Protocol):
     """A source that takes records from the host, in the context of a request for example."""
 
-    def trace_with(self, tracer: RecordTracer | None, name: str) -> None:
-        """Ask ``tracer`` about each record that is sent from now on, to the source ``name``; None: about none."""
+    def trace_with(self, tracer: RecordTracer | None, name: str) -> bool:
+        """Ask ``tracer`` about each record that is sent from now on, to the source ``name``; None: about none.
+
+        Return False, and change nothing, if another job reads the source: this one will be refused.
+        """
         ...
 
 

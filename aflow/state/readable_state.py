@@ -16,12 +16,12 @@ throughout is reported, provided that ``scan`` finds each such key. Values are r
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from enum import Enum
 from heapq import merge
 from itertools import chain, groupby, islice
 from operator import itemgetter
-from typing import Final, NamedTuple, Protocol, TypeAlias, cast
+from typing import Final, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 from aflow.model.keys import encode_key, encode_keys
 from aflow.state.keyed_entries import KeyGroupCodec
@@ -31,6 +31,8 @@ SCANNED: Final = 256
 
 #: Keys that a selection may hold beyond those that it selects, before it drops the last ones.
 _SURPLUS: Final = 1024
+
+P = TypeVar("P", int, tuple[int, int])
 
 _Placed: TypeAlias = tuple[bytes, Hashable]
 """The canonical bytes of a key, and the key."""
@@ -223,3 +225,16 @@ def scanned(keys: Sequence[Hashable]) -> Iterator[Sequence[Hashable]]:
     """Yield ``keys``, a copy that does not change, in lists for ``ReadableState.scan``."""
     for start in range(0, len(keys), SCANNED):
         yield keys[start : start + SCANNED]
+
+
+def in_time_order(places: Callable[[], Iterable[P]]) -> Iterator[P]:
+    """Yield the present ``places`` of keys in ascending order, with those added meanwhile that follow the last one.
+
+    For scans of places of which the lowest is removed first, such as windows. Whenever a key is removed from a place
+    that was not yielded yet, it can only remain in a higher one, which is yielded later.
+    """
+    left = list(places())
+    while left:
+        last = min(left)
+        yield last
+        left = [place for place in places() if place > last]

@@ -6,6 +6,7 @@ from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from typing import Final
 
+from aflow.errors import text_of
 from aflow.runtime import log_events
 
 
@@ -25,9 +26,9 @@ class Guard:
                 self._has_logged = True
                 log_events.TELEMETRY_FAILED.log_exception(
                     "telemetry failed, and later failures are not logged: %s",
-                    exc,
+                    error := text_of(exc),
                     error_type=type(exc).__name__,
-                    error=str(exc),
+                    error=error,
                 )
 
 

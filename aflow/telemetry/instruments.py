@@ -124,8 +124,10 @@ class Instruments:
         found: dict[str, list[Observation]] = {
             BUILD[0]: [Observation(1, {f"aflow.{BUILD[2][0]}": VERSION})]
         }
-        for observed in list(self._jobs.values()):
-            with suppress(TimeoutError):  # the loop is blocked: it is exported the next time
+        # A list made in C: jobs are added in other threads meanwhile.
+        for observed in [job for ref in self._jobs.valuerefs() if (job := ref()) is not None]:
+            # Each job by itself; one whose loop is blocked is exported the next time.
+            with self._guard.suppressed(), suppress(TimeoutError):
                 for name, labels, value in observed.read():
                     keys = (f"aflow.{label}" for label in self._labels[name])
                     attributes = dict(zip(keys, labels, strict=True))

@@ -67,9 +67,7 @@ class JobSpans(JobTelemetry):
             self._records.end_all(reason)
 
     def on_attempt_failed(self, error: BaseException) -> None:
-        reason = "the job has failed"
-        with self._guard.suppressed():
-            reason = f"{reason}: {described(error)}"
+        reason = f"the job has failed: {described(error)}"
         self._end_start(reason)
         self._records.end_all(reason)
 

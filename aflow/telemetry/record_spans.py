@@ -19,6 +19,7 @@ from opentelemetry import trace
 from opentelemetry.context import Context
 from opentelemetry.trace import Link, Span, SpanKind, Status, StatusCode, Tracer
 
+from aflow.errors import text_of
 from aflow.model.record_trace import CallTrace, RecordTrace, RecordTracer
 from aflow.telemetry.guard import Guard, RateBound
 
@@ -208,8 +209,7 @@ class CallSpan(CallTrace):
     def _attempt_ended(self, error: BaseException | None) -> None:
         self._ended_at = time.time_ns()
         if error is not None:
-            with self.record.owner.guard.suppressed():  # its text is that of the user's class
-                self._error = type(error).__name__, str(error)
+            self._error = type(error).__name__, text_of(error)
 
     async def _awaited(self, awaitable: Awaitable[Any], context: Context) -> Any:
         token = otel_context.attach(context)

@@ -174,7 +174,7 @@ def parsed_key(text: str, kind: str) -> Hashable:
     try:
         key = parse(text)
         encode_key(key)
-    except (ValueError, UnsupportedKey) as exc:
+    except (ValueError, UnsupportedKey, RecursionError) as exc:
         raise WebError(400, "invalid_key", f"{text!r} is no key of type {kind}: {exc}") from exc
     return key
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import repeat
-from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
 from aflow.connect import BadRecord, SinkError, SourceError, Tag
 from aflow.errors import described, shown
@@ -69,16 +69,17 @@ class MessageDecoder(Generic[T]):
 
     async def decode(self, raw: Sequence[RawMessage]) -> Decoded:
         """Return the records. Raises ``SourceError`` for one that is none, unless there are ``dead_letters``."""
-        await self._format.before_decoding([one.value for one in raw if one.value is not None])
+        bodies = [one.value for one in raw if one.value is not None]
+        await self._format.before_decoding(bodies)
         if self._key_format is not None and self._messages:
             await self._key_format.before_decoding([one.key for one in raw if one.key is not None])
         if self._messages:
             return self._each(raw, self._message)
+        if len(bodies) < len(raw):  # tombstones, which a format need not refuse
+            return self._each(raw, self._value)
         try:
-            decode = self._format.decode
             # Hot path of all brokers: without a tombstone or a bad message, one loop.
-            values = [decode(one.value) for one in raw]  # type: ignore[arg-type]  # None is refused like a bad message
-            return Decoded(values, _timestamps(raw), [])
+            return Decoded(list(map(self._format.decode, bodies)), _timestamps(raw), [])
         except Exception:
             return self._each(raw, self._value)
 
@@ -177,11 +178,14 @@ class MessageEncoder(Generic[T]):
     def _headers_of(self, record: T, envelope: Message[Any, Any] | None) -> Headers:
         if self._headers is None:
             return () if envelope is None else envelope.headers
-        given = self._called("headers", self._headers, record)
-        return tuple(
-            (name, value.encode() if isinstance(value, str) else value)
-            for name, value in given.items()
-        )
+        given: object = self._called("headers", self._headers, record)
+        headers = _headers(given)
+        if headers is None:
+            raise SinkError(
+                f"{self._place}: headers= must return a mapping of str to bytes or str, not {shown(given)}, for record "
+                f"{shown(record)}"
+            )
+        return headers
 
     def _called(self, argument: str, fn: Callable[[T], R], record: T) -> R:
         try:
@@ -190,6 +194,19 @@ class MessageEncoder(Generic[T]):
             raise SinkError(
                 f"{self._place}: {argument}= failed for record {shown(record)}: {described(exc)}"
             ) from exc
+
+
+def _headers(given: object) -> Headers | None:
+    """Return the headers of a message; None if ``given`` is no mapping of str to bytes or str."""
+    if not isinstance(given, Mapping):
+        return None
+    found: list[tuple[str, bytes]] = []
+    for name, value in cast("Mapping[object, object]", given).items():
+        data = value.encode() if isinstance(value, str) else value
+        if not isinstance(name, str) or not isinstance(data, bytes):
+            return None
+        found.append((name, data))
+    return tuple(found)
 
 
 def _envelope(record: object) -> Message[Any, Any] | None:

@@ -102,6 +102,15 @@ async def test_a_bad_message_is_a_dead_letter_between_the_records() -> None:
     assert "tombstone" in decoded.rejected[1].reason
 
 
+async def test_a_tombstone_is_no_record_of_a_format_that_takes_any_value() -> None:
+    decoder = MessageDecoder[bytes]("topic", Raw(), dead_letters=BAD)
+
+    decoded = await decoder.decode([RawMessage(b"1", offset=0), RawMessage(None, offset=1)])
+
+    assert decoded.values == [b"1"]
+    assert "tombstone" in decoded.rejected[0].reason
+
+
 async def test_without_dead_letters_a_bad_message_fails_with_its_place() -> None:
     with pytest.raises(SourceError, match=r"topic, offset 7: not JSON.*dead_letters="):
         await MessageDecoder[int]("topic", Json(int)).decode([RawMessage(b"x", offset=7)])
@@ -167,6 +176,14 @@ async def test_a_record_that_cannot_be_encoded_is_named() -> None:
 
     with pytest.raises(SinkError, match="sink 'out': record 'text': Raw holds bytes, not str"):
         await encoder.encode(["text"])
+
+
+@pytest.mark.parametrize("headers", [None, {"n": 1}, {1: b"x"}])
+async def test_headers_that_are_none_are_refused_with_the_record(headers: Any) -> None:
+    encoder = MessageEncoder[int]("sink", Json(), key_format=Text(), headers=lambda _: headers)
+
+    with pytest.raises(SinkError, match=r"headers= must return a mapping .*, for record 5$"):
+        await encoder.encode([5])
 
 
 async def test_a_function_that_fails_is_named_with_the_record() -> None:

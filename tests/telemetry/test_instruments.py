@@ -70,6 +70,28 @@ def prometheus_name(name: str, unit: str, *, counter: bool) -> str:
     return name.replace(".", "_") + words[unit] + ("_total" if counter else "")
 
 
+@pytest.mark.usefixtures("inline_threads")
+@virtual_time
+async def test_a_job_whose_metrics_fail_leaves_those_of_others(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    program = TracedProgram()
+
+    def fail() -> None:
+        raise ZeroDivisionError
+
+    first = echo_flow(af.PushSource[int](), "first")
+    second = echo_flow(af.PushSource[int](), "second")
+    async with (
+        first.start(options=program.options) as failing,
+        second.start(options=program.options),
+    ):
+        monkeypatch.setattr(failing, "metrics", fail)
+        found = program.metrics()
+
+    assert [point[0] for point in found["aflow.job.restarts"]] == [{"aflow.job": "second"}]
+
+
 def test_names_become_those_of_the_collector_for_prometheus() -> None:
     names = [name for name, _, _ in described_metrics()]
     for name in names:

@@ -14,6 +14,7 @@ from opentelemetry.sdk.trace.export import SimpleSpanProcessor, SpanExporter, Sp
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 
 import aflow as af
+from aflow.errors import SourceError
 from aflow.machines.calls.on_error import OnError
 from aflow.restart import FixedDelay
 from aflow.telemetry import OpenTelemetry
@@ -550,3 +551,24 @@ async def test_send_many_to_a_log_is_traced_record_by_record(tmp_path: Path) -> 
     assert len(records) == 4
     assert all(is_below(one, request) for one in records)
     assert len(program.named("call lookup")) == 4
+
+
+@pytest.mark.parametrize("durable", [False, True])
+@pytest.mark.asyncio
+async def test_a_job_that_a_source_refuses_does_not_end_the_traces_of_another(
+    tmp_path: Path, durable: bool
+) -> None:
+    program = TracedProgram()
+    source = (
+        af.DurablePushSource[int](tmp_path / "log", of=int) if durable else af.PushSource[int]()
+    )
+    settings = [af.Checkpointing(storage=tmp_path / name, every=None) for name in "ab"]
+    first, second = doubling(program, source), doubling(program, source)
+    async with first.start(options=program.options, checkpointing=settings[0]) as job:
+        with pytest.raises(SourceError, match="is being read by a running job"):
+            await second.run(options=program.options, checkpointing=settings[1])
+        with program.tracer.start_as_current_span("request"):
+            await source.send(1)
+        await job.stop(drain=True)
+
+    assert is_below(program.only("process numbers"), program.only("request"))

@@ -164,6 +164,8 @@ async def test_wrong_requests_for_state_are_refused_with_a_reason(tmp_path: Path
                     Containing(message),
                 )
             bad_key = await error(await client.get(f"{STATE}?type=json&prefix=["))
+            nested = "[" * 1000 + "]" * 1000
+            deep = await error(await client.get(f"{STATE}/{nested}?type=json"))
             stateless = await error(await client.get("/api/jobs/visits/state/check"))
             unknown = await error(await client.get("/api/jobs/visits/state/cuont"))
             method = await error(await client.post(STATE))
@@ -175,6 +177,7 @@ async def test_wrong_requests_for_state_are_refused_with_a_reason(tmp_path: Path
         ended = await error(await client.get(f"{STATE}?as_of=checkpoint"))
 
     assert bad_key[:2] == (400, "invalid_key")
+    assert deep[:2] == (400, "invalid_key")
     assert stateless[:2] == (404, "unknown_state")
     assert unknown[:2] == (404, "unknown_step")
     assert method[:2] == (405, "method_not_allowed")

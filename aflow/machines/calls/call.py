@@ -9,6 +9,7 @@ from typing import Any, ClassVar, Final
 
 import msgspec
 
+from aflow.errors import text_of
 from aflow.model.batch import Batch
 from aflow.model.time import Timestamp
 
@@ -32,7 +33,7 @@ class CallError(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, error: BaseException) -> CallError:
         """Return the description of ``error``."""
-        return cls(type(error).__name__, str(error))
+        return cls(type(error).__name__, text_of(error))
 
 
 class Call(msgspec.Struct, eq=False, gc=False):

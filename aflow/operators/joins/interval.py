@@ -198,10 +198,9 @@ class IntervalJoinOperator(JoinOperator):
 
     def record_keys(self) -> Iterator[Sequence[Hashable]]:
         if self._on_disk is not None:
-            yield from self._on_disk.scan()
-            return
-        for side in (self._left, self._right):
-            yield from scanned(list(side.held))
+            return self._on_disk.scan()
+        # At once: a key may lose its records of one side when it has some of the other.
+        return scanned([*self._left.held, *self._right.held])
 
     def _pair(
         self,

@@ -140,6 +140,15 @@ def stored_windows(
     return OpenWindows(WindowsInCheckpoint(by_key), key_codec, contents.seen)
 
 
+def joined_ranges(ranges: Iterable[range]) -> list[int]:
+    """Return the numbers of all ``ranges``, ascending and each once. Ranges ascend and are parts of one grid."""
+    found: list[int] = []
+    for one in ranges:
+        low = max(one.start, found[-1] + one.step) if found else one.start
+        found += range(low, one.stop, one.step)
+    return found
+
+
 def merged_panes(
     parts: Sequence[tuple[Timestamp, Any]],
     starts: Sequence[Timestamp],

@@ -47,12 +47,12 @@ from aflow.operators.windows.incremental_windows import (
     fold_into_windows,
 )
 from aflow.operators.windows.lateness import LATE
-from aflow.operators.windows.open_windows import OpenContents, merged_panes
+from aflow.operators.windows.open_windows import OpenContents, joined_ranges, merged_panes
 from aflow.operators.windows.staggers import Staggers, staggers_of, stored_staggers
 from aflow.operators.windows.two_stacks import Panes, TwoStacks, sums_around
 from aflow.state.gradual_capture import WaitingRows, waiting_rows
 from aflow.state.keyed_entries import Keyed, KeyRow
-from aflow.state.readable_state import ABSENT, scanned
+from aflow.state.readable_state import ABSENT, in_time_order, scanned
 from aflow.state.snapshot import OperatorSnapshot
 
 Pairs: TypeAlias = Iterator[tuple[Hashable, Any]]
@@ -166,8 +166,8 @@ class PaneAggregateOperator(IncrementalWindows):
         watermark = self._watermark_for(key)
         kept, fired = self._last_cleaned_up(watermark) + 1, self._last_fired(watermark)
         if self._stacks is not None:
-            starts = {start for at, _ in parts for start in self._windows_of(at)}
-            parts = list(merged_panes(parts, sorted(starts), self._size, self._accumulation))
+            starts = joined_ranges(self._windows_of(at) for at, _ in parts)
+            parts = list(merged_panes(parts, starts, self._size, self._accumulation))
         for start, held in parts:
             if start >= kept:
                 firings = self._firings.get(start, key) if start <= fired else 0
@@ -187,8 +187,8 @@ class PaneAggregateOperator(IncrementalWindows):
         if self._on_disk is not None:
             yield from self._on_disk.scan()
             return
-        for contents in list(self._panes.values()):
-            yield from scanned(list(contents))
+        for start in in_time_order(lambda: self._panes.order):
+            yield from scanned(list(self._panes[start]))
 
     def _operator_state(self) -> Mapping[str, tuple[bytes, ...]]:
         return {**super()._operator_state(), **stored_staggers(self._staggers)}

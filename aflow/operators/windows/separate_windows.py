@@ -20,7 +20,7 @@ from aflow.operators.windows.lateness import WindowLifetime
 from aflow.operators.windows.staggers import Staggers
 from aflow.operators.windows.window_contents import EMPTY, KeyWindow
 from aflow.state.backend import WindowTimerQueue
-from aflow.state.readable_state import ABSENT, scanned
+from aflow.state.readable_state import ABSENT, in_time_order, scanned
 
 RecordWindows: TypeAlias = Callable[[Hashable, Any, Timestamp], Iterable[KeyWindow]]
 """Returns the ``KeyWindow`` of each window of a record that has not been cleaned up, created on demand."""
@@ -221,8 +221,10 @@ class SeparateWindows:
         if self._disk is not None:
             yield from self._disk.rows.scan()
             return
-        for opened in list(self._windows.values()):
-            yield from scanned(list(opened.keys))
+        windows = self._windows
+        # Windows are removed in the order of their ends.
+        for end, start in in_time_order(lambda: [(one.end, one.start) for one in windows]):
+            yield from scanned(list(windows[TimeWindow(start, end)].keys))
 
     def key_lists(
         self,

@@ -185,11 +185,10 @@ class SessionAggregateOperator(IncrementalWindows):
             yield newest
 
     def window_keys(self) -> Iterator[Sequence[Hashable]]:
-        if self._on_disk is not None:
-            yield from self._on_disk.scan()
-            return
-        yield from scanned(list(self._newest))
-        yield from scanned(list(self._others))
+        if self._on_disk is None:
+            return scanned([*self._newest, *self._others])
+        # A session that fires moves to the others, and a key may get a new one when its others end.
+        return self._on_disk.scan((NEWEST, OTHERS, NEWEST))
 
     def _rows(self, keys: set[Hashable] | None) -> list[StoredRow]:
         return list(map(_row, self._in_memory(keys)))

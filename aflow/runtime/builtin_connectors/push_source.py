@@ -99,9 +99,12 @@ class PushSource(Source[T], Generic[T]):
         else:
             await self._inbox.queue_up(deque((record,)), 1, question)
 
-    def trace_with(self, tracer: RecordTracer | None, name: str) -> None:
-        """Ask ``tracer`` about each record that is sent from now on, to the source ``name``; None: about none."""
+    def trace_with(self, tracer: RecordTracer | None, name: str) -> bool:
+        """As ``TracedSource.trace_with``."""
+        if tracer is not None and self._inbox.being_read:
+            return False
         self._inbox.trace_with(tracer, name)
+        return True
 
     def close(self) -> None:
         """End the input. Records that were sent, including those of waiting senders, are processed first."""

@@ -33,7 +33,7 @@ from aflow.state.disk.timers import DiskTimerQueue
 from aflow.state.disk.window_timers import DiskWindowTimers
 from aflow.state.key_kinds import KeyKinds
 from aflow.state.keyed_entries import KeyGroupCodec, KeyRow
-from aflow.state.readable_state import ABSENT, SCANNED, scanned
+from aflow.state.readable_state import ABSENT, SCANNED, in_time_order, scanned
 
 #: Rows that are read, and written, at once.
 _AT_ONCE: Final = 1024
@@ -274,9 +274,12 @@ class RangedRows:
         data = next(filter(None, found), None)
         return ABSENT if data is None else self._codec.decode_all([key], [data])[0]
 
-    def scan(self) -> Iterator[Sequence[Hashable]]:
-        """Yield the keys of all rows for ``ReadableState.scan``; rows may change and move between two lists."""
-        for number in dict.fromkeys([*self._recent, *self._older, *self._away]):
+    def scan(self, numbers: Iterable[int] | None = None) -> Iterator[Sequence[Hashable]]:
+        """Yield the keys of all rows for ``ReadableState.scan``; rows may change and move between two lists.
+
+        ``numbers`` is the order of the numbers; by default it is ascending, with those that are added meanwhile.
+        """
+        for number in numbers or in_time_order(lambda: {*self._recent, *self._older, *self._away}):
             yield from scanned([*self._older.get(number, ()), *self._recent.get(number, ())])
             places, start, stop = None, b"", b""
             # Rows that were loaded meanwhile are still in the database.

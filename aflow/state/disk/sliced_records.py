@@ -231,14 +231,20 @@ class SlicedRecords:
 
     def scan(self) -> Iterator[Sequence[Hashable]]:
         """Yield the keys of all rows for ``ReadableState.scan``; rows may change and move between two lists."""
-        yield from scanned([key for _, key in [*self._older, *self._younger]])
+        yield from self._scan_resident()
         start, head = _PREFIX, _PACK.size
         while self._scratch.exists:
             page = self._scratch.store.page(start, _END, SCANNED)
             if not page:
-                return
+                break
             start = page[-1][0] + b"\0"
             yield self._key_codec.keys([place[head:] for place, _ in page])
+        if start != _PREFIX:
+            # Those with a new row, whose stored one has expired before it was read.
+            yield from self._scan_resident()
+
+    def _scan_resident(self) -> Iterator[Sequence[Hashable]]:
+        return scanned([key for _, key in [*self._older, *self._younger]])
 
     def on_restored(self) -> None:
         """Make the next capture complete: the restored chain may have rows that had expired and were left out."""

@@ -234,7 +234,7 @@ class LineReader(Reader[T]):
     def _parse(self, lines: list[bytes]) -> tuple[list[T], list[BadRecord]]:
         try:
             return self._parser.many(lines), []
-        except ValueError:
+        except (ValueError, RecursionError):
             return self._parse_one_by_one(lines)
 
     def _parse_one_by_one(self, lines: list[bytes]) -> tuple[list[T], list[BadRecord]]:
@@ -246,14 +246,14 @@ class LineReader(Reader[T]):
             line = line.removesuffix(b"\n")  # which some parsers would count in the reason
             try:
                 values.append(self._parser.one(line))
-            except ValueError as exc:
+            except (ValueError, RecursionError) as exc:  # nested too deeply
                 if skip_blank and not line.strip():
                     continue
                 reason = self._reason(exc, line)
                 rejected.append(self._bad_records.bad(f"line {number:,}", reason, line))
         return values, rejected
 
-    def _reason(self, exc: ValueError, line: bytes) -> str:
+    def _reason(self, exc: Exception, line: bytes) -> str:
         # Parsers report undecodable bytes poorly, so they are checked first.
         try:
             line.decode(self._parser.encoding)

@@ -40,7 +40,7 @@ class Json(Format[T]):
     def decode(self, data: bytes) -> T:
         try:
             return self._decode(data)
-        except (msgspec.DecodeError, ValueError) as exc:
+        except (msgspec.DecodeError, ValueError, RecursionError) as exc:  # too deeply nested
             raise FormatError(f"not JSON of the declared type: {exc}") from exc
 
     def encode(self, value: T) -> bytes:

@@ -66,6 +66,15 @@ async def test_blank_lines_and_the_line_ends_of_windows_are_passed_over(tmp_path
 
 
 @pytest.mark.asyncio
+async def test_a_line_that_is_nested_too_deeply_is_bad(tmp_path: Path) -> None:
+    file = tmp_path / "a.jsonl"
+    file.write_bytes(b"[1]\n" + b"[" * 100_000 + b"]" * 100_000 + b"\n")
+
+    with pytest.raises(SourceError, match="line 2: "):
+        await records(JsonLinesSource(file, of=list))
+
+
+@pytest.mark.asyncio
 async def test_an_empty_file_has_no_records(tmp_path: Path) -> None:
     (tmp_path / "a.jsonl").touch()
 

@@ -51,6 +51,12 @@ def test_data_that_is_no_record_is_refused(data: bytes) -> None:
         Json(Payment).decode(data)
 
 
+@pytest.mark.parametrize("of", [None, list, object])
+def test_data_that_is_nested_too_deeply_is_refused(of: Any) -> None:
+    with pytest.raises(FormatError, match="not JSON of the declared type"):
+        Json(of).decode(b"[" * 100_000 + b"]" * 100_000)
+
+
 def test_a_value_that_json_cannot_hold_is_refused() -> None:
     with pytest.raises(FormatError, match="JSON cannot hold it"):
         Json().encode(object())

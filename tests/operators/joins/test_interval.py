@@ -15,6 +15,7 @@ from aflow.model.tags import Tag
 from aflow.model.time import MAX_TIMESTAMP
 from aflow.operators.joins.interval import IntervalJoinOperator
 from aflow.operators.joins.join import LATE_LEFT, LATE_RIGHT, Join
+from aflow.state.readable_state import KeySelection
 from aflow.testing import At, Mode, TwoInputHarness
 from tests.operators.joins.histories import (
     Harness,
@@ -528,3 +529,20 @@ def test_any_order_without_late_records_has_the_join_of_all_records(
     assert sorted(found, key=repr) == sorted(expected(history, *between, kind), key=repr)
     assert late_downstream(step) == []
     assert step.size.entries == 0
+
+
+def test_a_key_that_has_records_of_another_side_during_a_scan_is_found() -> None:
+    step = harness()
+    step.left(Record(B, 10, 1), 10)
+    step.right(Record(A, 10, 2), 10)
+    view = step.operator.readable_state()
+    assert view is not None
+    scan = view.scan(view.names[0], KeySelection(10))
+    found = set(next(scan))
+    step.left(Record(A, 50, 3), 50)
+    step.left_watermark(45)
+    step.right_watermark(45)
+    for some in scan:
+        found.update(some)
+
+    assert A in found

@@ -16,7 +16,7 @@ from aflow.operators.accumulation import Accumulation, folding, reducing
 from aflow.operators.base import Operator
 from aflow.operators.windows.factory import window_operator
 from aflow.operators.windows.logic import WindowLogic
-from aflow.operators.windows.open_windows import WINDOWS, merged_panes
+from aflow.operators.windows.open_windows import WINDOWS, joined_ranges, merged_panes
 from aflow.state.readable_state import ABSENT, KeySelection
 from tests.operators.backends import BackendHarness
 
@@ -29,6 +29,10 @@ def parity(number: int) -> int:
 
 def fifth(number: int) -> int:
     return number % 5
+
+
+def same_number(number: int) -> int:
+    return number
 
 
 def same(_: int) -> str:
@@ -185,3 +189,48 @@ def test_windows_are_results_without_their_last_records() -> None:
             Windowed("k", TimeWindow(0, 10), [1, 3], 0),
             Windowed("k", TimeWindow(10, 20), [2], 0),
         ]
+
+
+@given(starts=st.lists(st.integers(0, 30)), length=st.integers(0, 6), step=st.integers(1, 4))
+def test_joined_ranges_have_each_number_once_and_in_order(
+    starts: list[int], length: int, step: int
+) -> None:
+    ranges = [range(start * step, (start + length) * step, step) for start in sorted(starts)]
+
+    assert joined_ranges(ranges) == sorted(set().union(*ranges))
+
+
+@pytest.mark.parametrize("general", [False, True], ids=["fast", "general"])
+@pytest.mark.parametrize("assigner", ASSIGNERS)
+def test_a_key_that_moves_to_a_new_window_during_a_scan_is_found(
+    assigner: Any, general: bool
+) -> None:
+    with Harness(step(assigner, general=general), key=same_number) as harness:
+        send(harness, (1, 1), (2, 12))
+        view = harness.operator.readable_state()
+        assert view is not None
+        scan = view.scan(WINDOWS, KeySelection(100))
+        found = list(next(scan))
+        send(harness, (2, 52))
+        harness.watermark(45)
+        for some in scan:
+            found += some
+
+        assert 2 in found
+
+
+def test_a_key_whose_fired_session_ends_during_a_scan_is_found_in_its_next_session() -> None:
+    with Harness(step(SessionWindows(10)), key=same_number) as harness:
+        send(harness, (2, 1))
+        harness.watermark(15)
+        send(harness, (1, 40))
+        view = harness.operator.readable_state()
+        assert view is not None
+        scan = view.scan(WINDOWS, KeySelection(100))
+        found = list(next(scan))
+        send(harness, (2, 60))
+        harness.watermark(45)
+        for some in scan:
+            found += some
+
+        assert set(found) == {1, 2}

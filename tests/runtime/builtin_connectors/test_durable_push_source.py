@@ -11,6 +11,7 @@ import pytest
 
 import aflow as af
 from aflow import Ack, Checkpointing, CollectSink, DurablePushSource, Flow, Job
+from aflow.connect import Reader
 from aflow.errors import (
     FlowDefinitionError,
     JobStopped,
@@ -20,6 +21,7 @@ from aflow.errors import (
     SourceFull,
     SourceInUse,
 )
+from aflow.runtime.current_job import enter_job
 from tests.runtime.builtin_connectors.helpers import eventually
 
 SOON = timedelta(milliseconds=20)
@@ -647,6 +649,32 @@ def test_a_source_continues_on_another_loop_after_the_first_has_ended(tmp_path: 
 
     asyncio.run(close())
     asyncio.run(DurablePushSource[int](tmp_path / "log", of=int).aclose())
+
+
+class RunningJob:
+    """A job as a source sees it."""
+
+    name = "job"
+    running = True
+
+
+def test_a_job_may_read_a_source_whose_former_job_did_not_end_before_its_loop(
+    tmp_path: Path,
+) -> None:
+    source = DurablePushSource[int](tmp_path / "log", of=int)
+
+    async def open_reader() -> Reader[int]:
+        enter_job(RunningJob())
+        (split,) = await source.splits()
+        return await source.reader(split, None)
+
+    async def read() -> None:
+        reader = await open_reader()
+        await reader.close()
+        await source.on_job_end()
+
+    asyncio.run(open_reader())
+    asyncio.run(read())
 
 
 @pytest.mark.asyncio

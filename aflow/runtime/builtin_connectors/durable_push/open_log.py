@@ -179,7 +179,7 @@ class OpenLog(Generic[T]):
         self.send_all((record,), (value,), size, waits=False)
 
     def trace_with(self, tracer: RecordTracer | None, name: str) -> None:
-        """As ``DurablePushSource.trace_with``."""
+        """Ask ``tracer`` about each record that is sent from now on, to the source ``name``; None: about none."""
         self._tracer, self._name = tracer, name
         if tracer is None:
             for place in [at for at, one in self.followed.items() if one.question is None]:

@@ -228,11 +228,15 @@ class DurablePushSource(Source[T], Generic[T]):
         if position is not None:
             await self._meet(opened, promise, position, count=len(records))
 
-    def trace_with(self, tracer: RecordTracer | None, name: str) -> None:
-        """Ask ``tracer`` about each record that is sent from now on, to the source ``name``; None: about none."""
+    def trace_with(self, tracer: RecordTracer | None, name: str) -> bool:
+        """As ``TracedSource.trace_with``."""
+        is_gone = self._opened is not None and self._opened.loop.is_closed()
+        if tracer is not None and self._job is not None and not is_gone:
+            return False
         self._traced_by = (tracer, name)
         if self._opened is not None:
             self._opened.trace_with(tracer, name)
+        return True
 
     def send_nowait(
         self, value: T, timestamp: Instant | None = None, *, id: str | None = None
@@ -381,7 +385,8 @@ class DurablePushSource(Source[T], Generic[T]):
             return None
         if opened.loop.is_closed():
             opened.close_now()
-            self._opened, self._changing, self.being_read = None, asyncio.Lock(), False
+            self._opened, self._changing = None, asyncio.Lock()
+            self._job, self.being_read = None, False  # a job of that loop cannot continue
             return None
         if opened.loop is not _running_loop():
             raise SourceError(
