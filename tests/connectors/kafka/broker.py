@@ -10,12 +10,13 @@ import socket
 import subprocess
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import AsyncGenerator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Final
 
 from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient, NewTopic
+from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, RecordsToDelete
 
 PROJECT = Path(__file__).parents[3]
 
@@ -49,7 +50,6 @@ message.max.bytes=33554432
 log.cleaner.backoff.ms=200
 log.cleaner.dedupe.buffer.size=4194304
 log.initial.task.delay.ms=200
-log.retention.check.interval.ms=300
 """
 
 
@@ -129,7 +129,9 @@ class Cluster:
     ) -> str:
         """Create a topic, and return its name."""
         topic = name or f"t{uuid.uuid4().hex}"
-        configs = {key.replace("_", "."): value for key, value in configuration.items()}
+        # Event times of tests are old: retention would remove them.
+        given = {"retention_ms": "-1", **configuration}
+        configs = {key.replace("_", "."): value for key, value in given.items()}
         new = NewTopic(topic, partitions, 1, topic_configs=configs)
         await self._administer(lambda admin: admin.create_topics([new]))
         return topic
@@ -138,14 +140,10 @@ class Cluster:
         await self._administer(lambda admin: admin.delete_topics([topic]))
 
     async def add_partitions(self, topic: str, total: int) -> None:
-        from aiokafka.admin import NewPartitions
-
         await self._administer(lambda admin: admin.create_partitions({topic: NewPartitions(total)}))
 
     async def delete_before(self, topic: str, offset: int, *, partition: int = 0) -> None:
         """Delete the records before ``offset``, as retention does."""
-        from aiokafka.admin import RecordsToDelete
-
         place = TopicPartition(topic, partition)
         await self._administer(
             lambda admin: admin.delete_records({place: RecordsToDelete(before_offset=offset)})
@@ -199,42 +197,53 @@ class Cluster:
             await asyncio.gather(*futures)
 
     async def contents(self, topic: str) -> list[Any]:
-        """Return the messages that a ``read_committed`` reader sees now, partition by partition."""
+        """Return what a ``read_committed`` reader sees, partition by partition, once no transaction is under way."""
+        ends = await self.ends(topic)
         consumer = AIOKafkaConsumer(
             bootstrap_servers=self.servers,
             isolation_level="read_committed",
             auto_offset_reset="none",
-            fetch_max_wait_ms=50,
-            max_partition_fetch_bytes=33_554_432,
+            fetch_max_wait_ms=20,
         )
-        await consumer.start()
-        try:
-            await consumer.topics()
-            metadata = await consumer._client.fetch_all_metadata()  # pyright: ignore[reportPrivateUsage]
-            places = [TopicPartition(topic, one) for one in sorted(metadata.partitions_for_topic(topic) or ())]
-            consumer.assign(places)
-            ends: dict[TopicPartition, int] = await consumer.end_offsets(places)
-            for place, start in (await consumer.beginning_offsets(places)).items():
+        async with _started(consumer):
+            consumer.assign(list(ends))
+            for place, start in (await consumer.beginning_offsets(list(ends))).items():
                 consumer.seek(place, start)
-            found: dict[TopicPartition, list[Any]] = {place: [] for place in places}
-            for place in places:
-                while await consumer.position(place) < ends[place]:
-                    for one, messages in (await consumer.getmany(timeout_ms=100)).items():
+            found: dict[TopicPartition, list[Any]] = {place: [] for place in ends}
+            for place, end in ends.items():
+                while await consumer.position(place) < end:
+                    for one, messages in (await consumer.getmany(timeout_ms=20)).items():
                         found[one] += messages
-            return [message for place in places for message in found[place]]
-        finally:
-            await consumer.stop()
+            return [message for place in ends for message in found[place]]
+
+    async def ends(self, topic: str) -> dict[TopicPartition, int]:
+        """Return the end of each partition, after the messages of open transactions too."""
+        consumer = AIOKafkaConsumer(bootstrap_servers=self.servers)
+        async with _started(consumer):
+            metadata = await consumer._client.fetch_all_metadata()  # pyright: ignore[reportPrivateUsage]
+            numbers = sorted(metadata.partitions_for_topic(topic) or ())
+            assert numbers, f"there is no topic {topic}"
+            found: dict[TopicPartition, int] = await consumer.end_offsets(
+                [TopicPartition(topic, number) for number in numbers]
+            )
+            return found
 
     async def committed(self, group: str, topic: str, partition: int = 0) -> int | None:
         """Return the offset that ``group`` has committed."""
         consumer = AIOKafkaConsumer(bootstrap_servers=self.servers, group_id=group)
-        consumer.assign([TopicPartition(topic, partition)])
-        await consumer.start()
-        try:
+        async with _started(consumer):
             offset: int | None = await consumer.committed(TopicPartition(topic, partition))
             return offset
-        finally:
-            await consumer.stop()
+
+
+@asynccontextmanager
+async def _started(consumer: AIOKafkaConsumer) -> AsyncGenerator[None]:
+    await consumer.start()
+    await asyncio.sleep(0)  # see the adapter of the connector
+    try:
+        yield
+    finally:
+        await consumer.stop()
 
 
 def _free_ports(count: int) -> list[int]:
