@@ -73,6 +73,9 @@ PATIENCE: Final = 30.0
 class Unreachable(errors.KafkaConnectionError):  # type: ignore[misc]  # aiokafka has no types
     """No connection is possible now; the message says why."""
 
+    def __str__(self) -> str:
+        return str(self.args[0])  # without the name of the class, as other errors
+
 
 @dataclass(frozen=True)
 class Connection:
@@ -231,7 +234,9 @@ def connection(
         )
     known = _arguments(of) - _RESERVED
     if wrong := sorted(str(name) for name in given if name not in known):
-        reason = "are chosen by other arguments" if _RESERVED >= set(wrong) else "are not settings of it"
+        reason = (
+            "are chosen by other arguments" if set(wrong) <= _RESERVED else "are not settings of it"
+        )
         raise FlowDefinitionError(
             f"{owner}: client= has {', '.join(wrong)}, which {reason}; {of.__name__} of aiokafka has "
             f"{', '.join(sorted(known))}"

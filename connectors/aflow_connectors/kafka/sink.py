@@ -175,9 +175,7 @@ class KafkaSink(Sink[T], Generic[T]):
             key_format=self._key_format,
             headers=self._headers,
         )
-        mapper = OutputMapper(
-            name, self._connection, encoder, self._topic, self._timestamps, set()
-        )
+        mapper = OutputMapper(name, self._connection, encoder, self._topic, self._timestamps, set())
         retries = Retries(
             f"{place}, {self._connection.place}", self._reconnect, lost=LOST, failed=SinkError
         )
@@ -212,9 +210,7 @@ def _checked_topic(owner: str, topic: Any) -> Any:
     )
 
 
-def _checked_format(
-    owner: str, argument: str, format: object, default: Format[Any]
-) -> Format[Any]:
+def _checked_format(owner: str, argument: str, format: object, default: Format[Any]) -> Format[Any]:
     if format is None:
         return default
     if not isinstance(format, Format):

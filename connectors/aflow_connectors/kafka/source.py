@@ -247,14 +247,18 @@ def checked_format(owner: str, of: object, format: object) -> Format[Any]:
     if of is not None:
         raise FlowDefinitionError(f"{owner}: of= is for JSON; with format= leave it out")
     if not isinstance(format, Format):
-        raise FlowDefinitionError(f"{owner}: format= must be a Format, like Raw(), not {shown(format)}")
+        raise FlowDefinitionError(
+            f"{owner}: format= must be a Format, like Raw(), not {shown(format)}"
+        )
     return cast("Format[Any]", format)
 
 
 def checked_group(owner: str, group: object) -> str | None:
     """Return ``group``. Raises ``FlowDefinitionError`` unless it is None or a text that is not empty."""
     if group is not None and not (isinstance(group, str) and group):
-        raise FlowDefinitionError(f"{owner}: group= must be the name of a group, not {shown(group)}")
+        raise FlowDefinitionError(
+            f"{owner}: group= must be the name of a group, not {shown(group)}"
+        )
     return cast("str | None", group)
 
 

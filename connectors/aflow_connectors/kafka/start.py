@@ -22,7 +22,9 @@ def checked_start(owner: str, start: object) -> Start:
         return cast(Start, start)
     if isinstance(start, datetime):
         if start.tzinfo is None:
-            raise FlowDefinitionError(f"{owner}: start= must be a datetime with a time zone, not {start}")
+            raise FlowDefinitionError(
+                f"{owner}: start= must be a datetime with a time zone, not {start}"
+            )
         return start
     if isinstance(start, Mapping) and start:
         given = cast("Mapping[object, object]", start)

@@ -43,16 +43,19 @@ from aflow_connectors.kafka.client import (
     errors,
     patient,
 )
+from aflow_connectors.messages import Headers
 from aflow_connectors.owners import is_owner
 from aflow_connectors.reconnect import Reconnect, Retries
 
-Output = tuple[
-    str, bytes | None, bytes | None, int | None, Sequence[tuple[str, bytes]]
-]
+Output = tuple[str, bytes | None, bytes | None, int | None, Headers]
 """A message: topic, value, key, timestamp and headers."""
 
 _DECODER: Final = msgspec.msgpack.Decoder(list[Output])
 _ENCODER: Final = msgspec.msgpack.Encoder()
+
+#: Delay (ms) of attempts that the broker refuses while it completes the transaction before: a few are usual at each
+#: start of a writer. aiokafka waits 100.
+_BACKOFF_MS: Final = 20
 
 #: Errors after which a new producer with the same id continues.
 _RENEWED: Final = (
@@ -181,7 +184,8 @@ class EpochCommitter:
     async def _open(self) -> None:
         await self.close()
         producer = aiokafka.AIOKafkaProducer(
-            **self._connection.options(), transactional_id=self.id.name
+            **{"retry_backoff_ms": _BACKOFF_MS, **self._connection.options()},
+            transactional_id=self.id.name,
         )
         try:
             # It gets its producer id, for which a transaction of its predecessor must have ended.
@@ -193,7 +197,9 @@ class EpochCommitter:
 
     async def _stored(self) -> int | None:
         consumer = aiokafka.AIOKafkaConsumer(
-            **self._connection.common_options(), group_id=self.id.name, enable_auto_commit=False
+            **{"retry_backoff_ms": _BACKOFF_MS, **self._connection.common_options()},
+            group_id=self.id.name,
+            enable_auto_commit=False,
         )
         await self._connection.start(consumer, SinkError)
         try:
@@ -248,7 +254,7 @@ async def send(producer: Any, messages: Iterable[Output]) -> None:
         for topic, value, key, timestamp, headers in messages:
             futures.append(
                 await producer.send(
-                    topic, value, key, timestamp_ms=timestamp, headers=headers or None
+                    topic, value, key, timestamp_ms=timestamp, headers=list(headers) or None
                 )
             )
     except BaseException:

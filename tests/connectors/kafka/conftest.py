@@ -38,7 +38,9 @@ def classpath() -> str:
 
 
 @pytest.fixture(scope="session")
-def own_broker(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Broker]:
+def own_broker(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Broker]:
     """A broker that a test may kill, and must start again."""
     if os.environ.get("AFLOW_TEST_KAFKA"):
         pytest.skip("this test needs a broker of its own; AFLOW_TEST_KAFKA names another one")

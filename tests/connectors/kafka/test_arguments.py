@@ -41,7 +41,10 @@ sink: Callable[..., Any] = KafkaSink
         (lambda: source(SERVER, "t", group=""), "group= must be"),
         (lambda: source(SERVER, "t", isolation="none"), "isolation= must be"),
         (lambda: source(SERVER, "t", reconnect=3), "reconnect= must be"),
-        (lambda: source(SERVER, "t", client={"group_id": "x"}), "group_id, which are chosen by other arguments"),
+        (
+            lambda: source(SERVER, "t", client={"group_id": "x"}),
+            "group_id, which are chosen by other arguments",
+        ),
         (lambda: source(SERVER, "t", client={"sasl": "x"}), "are not settings of it"),
         (lambda: source(SERVER, "t", client=["x"]), "client= must be a mapping"),
         (lambda: sink(SERVER, 7), "the topic must be"),
@@ -51,7 +54,10 @@ sink: Callable[..., Any] = KafkaSink
         (lambda: sink(SERVER, "t", headers={}), "headers= must be a function"),
         (lambda: sink(SERVER, "t", format=str), "KafkaSink: format= must be a Format"),
         (lambda: sink(SERVER, "t", transactional_id_prefix="a b"), "transactional_id_prefix="),
-        (lambda: sink(SERVER, "t", client={"acks": 0}), "acks, which are chosen by other arguments"),
+        (
+            lambda: sink(SERVER, "t", client={"acks": 0}),
+            "acks, which are chosen by other arguments",
+        ),
     ],
 )
 def test_a_wrong_argument_is_refused_by_name(make: Callable[[], object], message: str) -> None:
@@ -67,7 +73,11 @@ def test_no_message_shows_a_secret() -> None:
     with pytest.raises(FlowDefinitionError) as also:
         source(SERVER, "t", client=client)
 
-    shown = [str(caught.value), str(also.value), repr(source(SERVER, "t", client={"sasl_plain_password": "hunter2"})._settings)]
+    shown = [
+        str(caught.value),
+        str(also.value),
+        repr(source(SERVER, "t", client={"sasl_plain_password": "hunter2"})._settings),
+    ]
     assert not any("hunter2" in text for text in shown)
 
 
@@ -96,7 +106,13 @@ def test_a_committable_survives_storage() -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [{"owner": "me"}, {"writer": -1}, {"writer": "1"}, {"messages": ["text"]}, {"checkpoint": None}],
+    [
+        {"owner": "me"},
+        {"writer": -1},
+        {"writer": "1"},
+        {"messages": ["text"]},
+        {"checkpoint": None},
+    ],
     ids=str,
 )
 def test_a_foreign_committable_is_refused(change: dict[str, object]) -> None:

@@ -22,7 +22,9 @@ from tests.connectors.kafka.broker import Broker, Cluster
 pytestmark = pytest.mark.asyncio
 
 
-async def opened(sink: KafkaSink[Any], *, subtask: int = 0, checkpoints: bool = True) -> Writer[Any]:
+async def opened(
+    sink: KafkaSink[Any], *, subtask: int = 0, checkpoints: bool = True
+) -> Writer[Any]:
     return await sink.writer(WriterContext("out", subtask=subtask, checkpoints=checkpoints))
 
 

@@ -50,7 +50,9 @@ async def until_chunk(reader: Reader[Any], wanted: Callable[[Chunk[Any]], bool])
 async def test_it_keeps_the_contract_of_sources(kafka: Cluster) -> None:
     topic = await kafka.create(partitions=2)
     await kafka.produce(topic, [b"1", b"2", b"3", b"4"])
-    await kafka.produce(topic, [b"5", b"-1", b"6", b"-2"], partition=1, transactions=[True, False] * 2)
+    await kafka.produce(
+        topic, [b"5", b"-1", b"6", b"-2"], partition=1, transactions=[True, False] * 2
+    )
 
     await check_source(
         lambda: KafkaSource(kafka.servers, topic, of=int, until="now"),
@@ -194,7 +196,9 @@ async def test_a_policy_continues_after_lost_records(
     topic = await kafka.create()
     await kafka.produce(topic, [b"0", b"1", b"2"])
     await kafka.delete_before(topic, 2)
-    source = KafkaSource(kafka.servers, topic, of=int, on_lost_offsets=policy, idle_after=timedelta(milliseconds=1))
+    source = KafkaSource(
+        kafka.servers, topic, of=int, on_lost_offsets=policy, idle_after=timedelta(milliseconds=1)
+    )
 
     reader = await opened(source, 1)
     reading = asyncio.create_task(values(reader, len(expected)))
@@ -289,11 +293,11 @@ async def test_wrong_credentials_fail_at_once(own_broker: Broker) -> None:
 
 
 async def test_a_server_that_is_away_is_an_error_after_a_time() -> None:
-    reconnect = Reconnect(
-        delay=timedelta(milliseconds=1), give_up_after=timedelta(milliseconds=20)
-    )
+    reconnect = Reconnect(delay=timedelta(milliseconds=1), give_up_after=timedelta(milliseconds=20))
 
-    with pytest.raises(SourceError, match=r"give_up_after.*127\.0\.0\.1:1 cannot be reached.*refused"):
+    with pytest.raises(
+        SourceError, match=r"give_up_after.*127\.0\.0\.1:1 cannot be reached: ConnectionRefused"
+    ):
         await KafkaSource("127.0.0.1:1", "t", reconnect=reconnect).splits()
 
 
