@@ -8,7 +8,7 @@
     totals.to(KafkaSink("localhost:9092", "totals", key=lambda total: total.customer), name="totals")
 
 Needs aiokafka (the extra ``kafka``). Read ``source.py`` and ``partition.py`` first, then ``sink.py`` and
-``transactions.py``, which has the protocol of exactly-once output. ``client.py`` is the only module that knows aiokafka.
+``transactions.py``, which has the protocol of exactly-once output. ``client.py`` is the adapter to aiokafka.
 """
 
 from __future__ import annotations

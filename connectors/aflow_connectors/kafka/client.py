@@ -1,4 +1,4 @@
-"""The adapter to ``aiokafka``: the only module that imports it.
+"""The adapter to ``aiokafka``: the only module that imports it, and that uses what it does not publish.
 
 It checks the settings of users, says which errors mean a lost connection, and finds the reason when no connection is
 possible at all. ``aiokafka`` reports each of those alike, wrong credentials too, and the adapter must fail at once
@@ -9,25 +9,22 @@ from __future__ import annotations
 
 import asyncio
 import ssl
-from collections.abc import Awaitable, Callable, Iterable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from inspect import signature
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from aflow.connect import ConnectorError
 from aflow.errors import FlowDefinitionError, described, shown
 from aflow_connectors.optional import load
 
-if TYPE_CHECKING:
-    import aiokafka
-    from aiokafka import conn as connections
-    from aiokafka import errors
-else:
-    _WANTED = {"package": "aiokafka", "extra": "kafka", "purpose": "aflow_connectors.kafka"}
-    aiokafka = load("aiokafka", **_WANTED)
-    errors = load("aiokafka.errors", **_WANTED)
-    connections = load("aiokafka.conn", **_WANTED)
+_WANTED: Final = {"package": "aiokafka", "extra": "kafka", "purpose": "aflow_connectors.kafka"}
+
+# aiokafka has no complete types.
+aiokafka: Any = load("aiokafka", **_WANTED)
+errors: Any = load("aiokafka.errors", **_WANTED)
+connections: Any = load("aiokafka.conn", **_WANTED)
 
 R = TypeVar("R")
 
@@ -70,7 +67,7 @@ REFUSED: Final[tuple[type[BaseException], ...]] = (
 PATIENCE: Final = 30.0
 
 
-class Unreachable(errors.KafkaConnectionError):  # type: ignore[misc]  # aiokafka has no types
+class Unreachable(errors.KafkaConnectionError):  # type: ignore[misc]
     """No connection is possible now; the message says why."""
 
     def __str__(self) -> str:
@@ -99,7 +96,7 @@ class Connection:
         return {name: value for name, value in self.options().items() if name in known}
 
     async def diagnose(self, failed: type[ConnectorError], cause: BaseException) -> BaseException:
-        """Return the reason why none of the servers can be reached: ``failed`` if it is final, else ``Unreachable``."""
+        """Return the reason why no server can be reached: ``failed`` if it is final, else ``Unreachable``."""
         settings = self.common_options()
         reason: BaseException = cause
         for server in self.servers:
@@ -123,12 +120,11 @@ class Connection:
         return Unreachable(f"Kafka at {self.place} cannot be reached: {described(reason)}")
 
     async def start(self, client: Any, failed: type[ConnectorError]) -> None:
-        """Start ``client``, a consumer or a producer. Raises ``failed`` for refused credentials, and lost connections."""
+        """Start ``client``, a consumer or a producer. Raises ``failed`` if it is refused, and lost connections."""
         try:
             async with asyncio.timeout(PATIENCE):
                 await client.start()
-                # Its background tasks must have begun: `stop` of aiokafka raises CancelledError for those that have not.
-                await asyncio.sleep(0)
+                await asyncio.sleep(0)  # its background tasks begin, so that `stop` can end them
         except BaseException as exc:
             await abandon(client)
             if isinstance(exc, errors.KafkaConnectionError):
@@ -159,20 +155,38 @@ class Connection:
 async def abandon(client: Any) -> None:
     """Close a consumer or a producer at once, without sending what it holds.
 
-    ``stop`` of a producer waits for its messages, which may be as long as the broker is away.
+    ``stop`` of a producer waits for its messages, which may be as long as the broker is away. That of a consumer raises
+    ``CancelledError`` if one of its tasks has not begun, although the caller was not cancelled.
     """
     with suppress(Exception):
         if isinstance(client, aiokafka.AIOKafkaProducer):
             client._closed = True
             await client.client.close()
             await client._sender.close()
-        else:
+            return
+        caller = asyncio.current_task()
+        cancelled = 0 if caller is None else caller.cancelling()
+        try:
             await client.stop()
+        except asyncio.CancelledError:
+            if caller is not None and caller.cancelling() > cancelled:
+                raise
+            await _end_tasks(client._fetcher)
+            await client._client.close()
+
+
+async def _end_tasks(fetcher: Any) -> None:
+    tasks = [fetcher._fetch_task, *fetcher._pending_tasks]
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
 
 
 async def patient(operation: Awaitable[R]) -> R:
-    """Return the result of ``operation``. Raises ``TimeoutError`` after ``PATIENCE``, and for a failed producer a lost
-    connection."""
+    """Return the result of ``operation``. Raises ``TimeoutError`` after ``PATIENCE``.
+
+    Raises ``Unreachable`` for a producer of which the background task has failed.
+    """
     try:
         async with asyncio.timeout(PATIENCE):
             return await operation
@@ -224,10 +238,13 @@ _RESERVED: Final = frozenset(
 
 
 def connection(
-    owner: str, servers: object, settings: Mapping[str, object] | None, of: Callable[..., Any]
+    owner: str,
+    servers: str | Sequence[str],
+    settings: Mapping[str, object] | None,
+    of: Callable[..., Any],
 ) -> Connection:
     """Return the connection. Raises ``FlowDefinitionError`` for settings that ``of``, a class of aiokafka, lacks."""
-    given = {} if settings is None else settings
+    given: Mapping[str, object] = {} if settings is None else settings
     if not isinstance(given, Mapping):
         raise FlowDefinitionError(
             f"{owner}: client= must be a mapping of settings of aiokafka, not a {type(given).__name__}"
@@ -248,8 +265,8 @@ def _arguments(of: Callable[..., Any]) -> frozenset[str]:
     return frozenset(signature(of).parameters) - {"topics"}
 
 
-def _checked_servers(owner: str, servers: object) -> tuple[str, ...]:
-    given: Iterable[object] = servers.split(",") if isinstance(servers, str) else ()
+def _checked_servers(owner: str, servers: str | Sequence[str]) -> tuple[str, ...]:
+    given: Sequence[object] = servers.split(",") if isinstance(servers, str) else ()
     if isinstance(servers, (list, tuple)):
         given = servers
     found: list[str] = []

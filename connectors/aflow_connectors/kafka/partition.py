@@ -112,7 +112,7 @@ class PartitionReader(Reader[T], Generic[T]):
     async def close(self) -> None:
         consumer, self._consumer = self._consumer, None
         if consumer is not None:
-            await consumer.stop()
+            await abandon(consumer)
 
     async def _chunk(self, limit: int) -> Chunk[T]:
         taken = self._fetched[:limit]
@@ -301,7 +301,7 @@ def _decoded(position: Position | None, name: str) -> tuple[int, int | None]:
         return -1, None
     if isinstance(position, int) and position >= 0:
         return position, None
-    if isinstance(position, (list, tuple)):
+    if type(position) in (list, tuple):
         pair = cast("Sequence[object]", position)
         if len(pair) == 2 and all(isinstance(one, int) and one >= 0 for one in pair):
             return cast("tuple[int, int]", tuple(pair))

@@ -5,12 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, Final, Generic, TypeVar, cast
+from typing import Any, Final, Generic, TypeVar
 
 from aflow.connect import Committable, Delivery, Sink, SinkError, Writer, WriterContext
 from aflow.errors import FlowDefinitionError, RestoreError, shown
-from aflow_connectors.formats import Format, FormatError, Json
+from aflow_connectors.formats import Format, Json
 from aflow_connectors.kafka.client import LOST, aiokafka, connection
+from aflow_connectors.kafka.keys import PlainKey, checked_format
 from aflow_connectors.kafka.transactions import EpochCommitter, PreparedEpoch, WriterId
 from aflow_connectors.kafka.writers import DirectWriter, OutputMapper, TransactionWriter
 from aflow_connectors.messages import HeadersOf, MessageEncoder
@@ -22,33 +23,14 @@ T = TypeVar("T")
 _PREFIX: Final = "aflow-"
 
 
-class PlainKey(Format[Any]):
-    """The default of ``key_format``: bytes as they are, text as UTF-8."""
-
-    def decode(self, data: bytes) -> bytes:
-        return data
-
-    def encode(self, value: object) -> bytes:
-        if isinstance(value, bytes):
-            return value
-        if isinstance(value, str):
-            try:
-                return value.encode()
-            except UnicodeEncodeError as exc:
-                raise FormatError(f"the key is not UTF-8: {exc.reason} at {exc.start}") from exc
-        raise FormatError(
-            f"a key is bytes or str, not {type(value).__name__}; key_format=Json() encodes other types"
-        )
-
-
 class KafkaSink(Sink[T], Generic[T]):
     """Write each record as a message to ``topic``: a name, or a function of the record. Topics must exist.
 
     ``servers`` are "host:port", several in a list or with commas. Records are encoded as JSON, or in another
     ``format``. ``key`` maps a record to the key of its message (bytes or text, or what ``key_format`` encodes),
-    ``headers`` to its headers. A ``Message`` brings its own key, headers and timestamp; without value it is a tombstone.
-    Messages with equal keys are in one partition. The event time of a record is the timestamp of its message, unless
-    ``timestamps`` is False.
+    ``headers`` to its headers. A ``Message`` brings its own key, headers and timestamp; one without value is a
+    tombstone. Messages with equal keys are in one partition. The event time of a record is the timestamp of its
+    message, unless ``timestamps`` is False.
 
     With checkpoints each record is visible exactly once to readers with ``read_committed``, once its checkpoint is
     complete: until then records are kept in memory and in the checkpoint. ``transactional_id_prefix`` begins the
@@ -81,8 +63,8 @@ class KafkaSink(Sink[T], Generic[T]):
         self._exactly_once = exactly_once
         self._connection = connection(owner, servers, client, aiokafka.AIOKafkaProducer)
         self._topic = _checked_topic(owner, topic)
-        self._format = _checked_format(owner, "format", format, Json())
-        self._key_format = _checked_format(owner, "key_format", key_format, PlainKey())
+        self._format = checked_format(owner, "format", format, Json())
+        self._key_format = checked_format(owner, "key_format", key_format, PlainKey())
         self._key = _checked_function(owner, "key", key)
         self._headers = _checked_function(owner, "headers", headers)
         self._timestamps = timestamps
@@ -208,16 +190,6 @@ def _checked_topic(owner: str, topic: Any) -> Any:
     raise FlowDefinitionError(
         f"{owner}: the topic must be a name or a function of the record, not {shown(topic)}"
     )
-
-
-def _checked_format(owner: str, argument: str, format: object, default: Format[Any]) -> Format[Any]:
-    if format is None:
-        return default
-    if not isinstance(format, Format):
-        raise FlowDefinitionError(
-            f"{owner}: {argument}= must be a Format, like Json(), not {shown(format)}"
-        )
-    return cast("Format[Any]", format)
 
 
 def _checked_function(owner: str, argument: str, function: Any) -> Any:

@@ -13,6 +13,7 @@ from aflow.errors import FlowDefinitionError, shown
 from aflow_connectors.arguments import checked_dead_letters, checked_interval
 from aflow_connectors.formats import Format, Json, Raw
 from aflow_connectors.kafka.client import LOST, aiokafka, connection
+from aflow_connectors.kafka.keys import checked_format
 from aflow_connectors.kafka.partition import GroupReader, PartitionReader, PartitionSettings
 from aflow_connectors.kafka.start import LostOffsets, Start, checked_policy, checked_start
 from aflow_connectors.message import Message
@@ -172,7 +173,7 @@ class KafkaSource(Source[T]):
         self.bounded = _is_bounded(owner, until)
         self.discover_every = None if self.bounded else discover_every
         self._topics = _checked_topics(owner, topics)
-        self._format = checked_format(owner, of, format)
+        self._format = _checked_format(owner, of, format)
         self._key_format = _checked_key_format(owner, key_format, messages=messages)
         self._messages = messages
         self._reconnect = checked_reconnect(owner, reconnect)
@@ -183,7 +184,7 @@ class KafkaSource(Source[T]):
             _checked_idle_after(owner, idle_after),
             checked_policy(owner, on_lost_offsets),
             _checked_isolation(owner, isolation),
-            checked_group(owner, group),
+            _checked_group(owner, group),
         )
         #: The splits of the first call; the later ones are new.
         self._first: frozenset[str] | None = None
@@ -212,8 +213,10 @@ class KafkaSource(Source[T]):
         settings = self._settings
         name = f"{settings.connection.place}, {split.id}"
         retries = Retries(name, self._reconnect, lost=LOST, failed=SourceError)
-        kind: type[PartitionReader[T]] = PartitionReader if settings.group is None else GroupReader
-        reader = kind(settings, place, decoder, retries, position)
+        if settings.group is None:
+            reader = PartitionReader(settings, place, decoder, retries, position)
+        else:
+            reader = GroupReader(settings, place, decoder, retries, position)
         await reader.open(later=self._first is not None and split.id not in self._first)
         return reader
 
@@ -240,52 +243,44 @@ class KafkaSource(Source[T]):
         return list(topics)
 
 
-def checked_format(owner: str, of: object, format: object) -> Format[Any]:
-    """Return the format. Raises ``FlowDefinitionError`` if both are given, or ``format`` is none."""
+def _checked_format(owner: str, of: type[Any] | None, format: Format[Any] | None) -> Format[Any]:
     if format is None:
-        return Json(cast("type[Any] | None", of))
+        return Json(of)
     if of is not None:
         raise FlowDefinitionError(f"{owner}: of= is for JSON; with format= leave it out")
-    if not isinstance(format, Format):
-        raise FlowDefinitionError(
-            f"{owner}: format= must be a Format, like Raw(), not {shown(format)}"
-        )
-    return cast("Format[Any]", format)
+    return checked_format(owner, "format", format, Json())
 
 
-def checked_group(owner: str, group: object) -> str | None:
+def _checked_group(owner: str, group: object) -> str | None:
     """Return ``group``. Raises ``FlowDefinitionError`` unless it is None or a text that is not empty."""
     if group is not None and not (isinstance(group, str) and group):
         raise FlowDefinitionError(
             f"{owner}: group= must be the name of a group, not {shown(group)}"
         )
-    return cast("str | None", group)
+    return group
 
 
-def _checked_key_format(owner: str, format: object, *, messages: bool) -> Format[Any]:
-    if format is None:
-        return Raw()
-    if not isinstance(format, Format):
-        raise FlowDefinitionError(
-            f"{owner}: key_format= must be a Format, like Text(), not {shown(format)}"
-        )
-    if not messages:
+def _checked_key_format(owner: str, format: Format[Any] | None, *, messages: bool) -> Format[Any]:
+    if format is not None and not messages:
         raise FlowDefinitionError(f"{owner}: key_format= needs messages=True, which keeps the keys")
-    return cast("Format[Any]", format)
+    return checked_format(owner, "key_format", format, Raw())
 
 
-def _checked_topics(owner: str, topics: object) -> tuple[str, ...] | re.Pattern[str]:
+def _checked_topics(
+    owner: str, topics: str | Sequence[str] | re.Pattern[str]
+) -> tuple[str, ...] | re.Pattern[str]:
     if isinstance(topics, re.Pattern) and isinstance(topics.pattern, str):
-        return cast("re.Pattern[str]", topics)
-    given = [topics] if isinstance(topics, str) else topics
-    names = cast("list[object]", list(given)) if isinstance(given, (list, tuple)) else []
+        return topics
+    names: Sequence[object] = [topics] if isinstance(topics, str) else ()
+    if isinstance(topics, (list, tuple)):
+        names = topics
     if not names or not all(isinstance(name, str) and name for name in names):
         raise FlowDefinitionError(
             f"{owner}: the topics must be a name, several names or a compiled regular expression, not {shown(topics)}"
         )
     if len(set(names)) < len(names):
         raise FlowDefinitionError(f"{owner}: the topics must be different, not {shown(topics)}")
-    return tuple(cast("list[str]", names))
+    return tuple(cast("Sequence[str]", names))
 
 
 def _checked_isolation(owner: str, isolation: object) -> str:

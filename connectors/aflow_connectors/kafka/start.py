@@ -16,10 +16,10 @@ Start: TypeAlias = Literal["earliest", "latest"] | datetime | Mapping[tuple[str,
 LostOffsets: TypeAlias = Literal["fail", "earliest", "latest"]
 
 
-def checked_start(owner: str, start: object) -> Start:
+def checked_start(owner: str, start: Start) -> Start:
     """Return ``start``. Raises ``FlowDefinitionError`` for anything else."""
-    if start in ("earliest", "latest"):
-        return cast(Start, start)
+    if isinstance(start, str) and start in ("earliest", "latest"):
+        return start
     if isinstance(start, datetime):
         if start.tzinfo is None:
             raise FlowDefinitionError(

@@ -119,15 +119,17 @@ class PreparedEpoch:
     def of(cls, committable: Committable, *, sink: str) -> PreparedEpoch:
         """Return the decoded committable. Raises ``RestoreError`` unless a ``KafkaSink`` prepared it."""
         try:
-            fields = cast("dict[str, Any]", committable)
-            names = ("prefix", "owner", "writer", "topic")
-            prefix, owner, writer, topic = (fields[name] for name in names)
-            checkpoint, blocks = fields["checkpoint"], tuple(fields["messages"])
-            texts = {type(one) for one in (prefix, owner, topic)}
-            numbers = {type(writer), type(checkpoint)}
-            if texts == {str} and numbers == {int} and is_owner(owner) and writer >= 0:
-                if all(type(block) is bytes for block in blocks):
-                    return cls(WriterId(prefix, owner, writer, topic), checkpoint, blocks)
+            fields = cast("dict[str, object]", committable)
+            prefix, owner, topic = (
+                cast(str, fields[name]) for name in ("prefix", "owner", "topic")
+            )
+            writer, checkpoint = (cast(int, fields[name]) for name in ("writer", "checkpoint"))
+            blocks = tuple(cast("list[bytes]", fields["messages"]))
+            is_plain = {type(one) for one in (prefix, owner, topic)} == {str}
+            is_plain = is_plain and {type(one) for one in (writer, checkpoint)} == {int}
+            is_plain = is_plain and {type(one) for one in blocks} <= {bytes}
+            if is_plain and is_owner(owner) and writer >= 0:
+                return cls(WriterId(prefix, owner, writer, topic), checkpoint, blocks)
         except (AttributeError, KeyError, TypeError):
             pass  # of another kind: refused below
         raise RestoreError(
@@ -234,7 +236,7 @@ class EpochCommitter:
             raise self._explained(exc) from exc
         self.last = checkpoint
 
-    def _explained(self, exc: errors.KafkaError) -> BaseException:
+    def _explained(self, exc: Exception) -> Exception:
         """Return ``exc``, or a ``SinkError`` if no further attempt can help."""
         if isinstance(exc, _FENCED):
             timeout = self._connection.settings.get("transaction_timeout_ms", 60_000)
@@ -242,9 +244,8 @@ class EpochCommitter:
                 f"{self._place}: fenced: another job has resumed from a checkpoint of this one and writes now, or a "
                 f"transaction took longer than transaction_timeout_ms ({timeout}; see client=)"
             )
-        if isinstance(exc, _RENEWED):
-            return exc
-        return SinkError(f"{self._place}: {explained(exc)}")
+        is_lost = isinstance(exc, _RENEWED)
+        return exc if is_lost else SinkError(f"{self._place}: {explained(exc)}")
 
 
 async def send(producer: Any, messages: Iterable[Output]) -> None:
@@ -264,7 +265,7 @@ async def send(producer: Any, messages: Iterable[Output]) -> None:
     await asyncio.gather(*futures)
 
 
-def explained(exc: errors.KafkaError) -> str:
+def explained(exc: Exception) -> str:
     """Return the text of an error of a producer, with the remedy if one is known."""
     text = described(exc)
     if isinstance(exc, (errors.MessageSizeTooLargeError, errors.RecordListTooLargeError)):

@@ -10,13 +10,15 @@ import socket
 import subprocess
 import time
 import uuid
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-from aiokafka import AIOKafkaConsumer, AIOKafkaProducer, TopicPartition
-from aiokafka.admin import AIOKafkaAdminClient, NewPartitions, NewTopic, RecordsToDelete
+# aiokafka has no complete types.
+aiokafka: Any = import_module("aiokafka")
+administration: Any = import_module("aiokafka.admin")
 
 PROJECT = Path(__file__).parents[3]
 
@@ -132,7 +134,7 @@ class Cluster:
         # Event times of tests are old: retention would remove them.
         given = {"retention_ms": "-1", **configuration}
         configs = {key.replace("_", "."): value for key, value in given.items()}
-        new = NewTopic(topic, partitions, 1, topic_configs=configs)
+        new = administration.NewTopic(topic, partitions, 1, topic_configs=configs)
         await self._administer(lambda admin: admin.create_topics([new]))
         return topic
 
@@ -140,20 +142,24 @@ class Cluster:
         await self._administer(lambda admin: admin.delete_topics([topic]))
 
     async def add_partitions(self, topic: str, total: int) -> None:
-        await self._administer(lambda admin: admin.create_partitions({topic: NewPartitions(total)}))
+        await self._administer(
+            lambda admin: admin.create_partitions({topic: administration.NewPartitions(total)})
+        )
 
     async def delete_before(self, topic: str, offset: int, *, partition: int = 0) -> None:
         """Delete the records before ``offset``, as retention does."""
-        place = TopicPartition(topic, partition)
+        place = aiokafka.TopicPartition(topic, partition)
         await self._administer(
-            lambda admin: admin.delete_records({place: RecordsToDelete(before_offset=offset)})
+            lambda admin: admin.delete_records(
+                {place: administration.RecordsToDelete(before_offset=offset)}
+            )
         )
 
-    async def _administer(self, work: Any) -> Any:
-        admin = AIOKafkaAdminClient(bootstrap_servers=self.servers)
+    async def _administer(self, work: Callable[[Any], Awaitable[object]]) -> None:
+        admin = administration.AIOKafkaAdminClient(bootstrap_servers=self.servers)
         await admin.start()
         try:
-            return await work(admin)
+            await work(admin)
         finally:
             await admin.close()
 
@@ -172,7 +178,7 @@ class Cluster:
         options: dict[str, Any] = {"max_request_size": 32_000_000}
         if transactions is not None:
             options["transactional_id"] = uuid.uuid4().hex
-        async with AIOKafkaProducer(bootstrap_servers=self.servers, **options) as producer:
+        async with aiokafka.AIOKafkaProducer(bootstrap_servers=self.servers, **options) as producer:
             futures: list[Any] = []
             for index, value in enumerate(values):
                 if transactions is not None:
@@ -199,7 +205,7 @@ class Cluster:
     async def contents(self, topic: str) -> list[Any]:
         """Return what a ``read_committed`` reader sees, partition by partition, once no transaction is under way."""
         ends = await self.ends(topic)
-        consumer = AIOKafkaConsumer(
+        consumer = aiokafka.AIOKafkaConsumer(
             bootstrap_servers=self.servers,
             isolation_level="read_committed",
             auto_offset_reset="none",
@@ -209,35 +215,35 @@ class Cluster:
             consumer.assign(list(ends))
             for place, start in (await consumer.beginning_offsets(list(ends))).items():
                 consumer.seek(place, start)
-            found: dict[TopicPartition, list[Any]] = {place: [] for place in ends}
+            found: dict[Any, list[Any]] = {place: [] for place in ends}
             for place, end in ends.items():
                 while await consumer.position(place) < end:
                     for one, messages in (await consumer.getmany(timeout_ms=20)).items():
                         found[one] += messages
             return [message for place in ends for message in found[place]]
 
-    async def ends(self, topic: str) -> dict[TopicPartition, int]:
+    async def ends(self, topic: str) -> dict[Any, int]:
         """Return the end of each partition, after the messages of open transactions too."""
-        consumer = AIOKafkaConsumer(bootstrap_servers=self.servers)
+        consumer = aiokafka.AIOKafkaConsumer(bootstrap_servers=self.servers)
         async with _started(consumer):
-            metadata = await consumer._client.fetch_all_metadata()  # pyright: ignore[reportPrivateUsage]
+            metadata = await consumer._client.fetch_all_metadata()
             numbers = sorted(metadata.partitions_for_topic(topic) or ())
             assert numbers, f"there is no topic {topic}"
-            found: dict[TopicPartition, int] = await consumer.end_offsets(
-                [TopicPartition(topic, number) for number in numbers]
+            found: dict[Any, int] = await consumer.end_offsets(
+                [aiokafka.TopicPartition(topic, number) for number in numbers]
             )
             return found
 
     async def committed(self, group: str, topic: str, partition: int = 0) -> int | None:
         """Return the offset that ``group`` has committed."""
-        consumer = AIOKafkaConsumer(bootstrap_servers=self.servers, group_id=group)
+        consumer = aiokafka.AIOKafkaConsumer(bootstrap_servers=self.servers, group_id=group)
         async with _started(consumer):
-            offset: int | None = await consumer.committed(TopicPartition(topic, partition))
+            offset: int | None = await consumer.committed(aiokafka.TopicPartition(topic, partition))
             return offset
 
 
 @asynccontextmanager
-async def _started(consumer: AIOKafkaConsumer) -> AsyncGenerator[None]:
+async def _started(consumer: Any) -> AsyncGenerator[None]:
     await consumer.start()
     await asyncio.sleep(0)  # see the adapter of the connector
     try:

@@ -82,7 +82,11 @@ async def test_tombstones_and_empty_messages_are_written(kafka: Cluster) -> None
     topic = await kafka.create()
     sink = KafkaSink[Message[bytes, bytes]](kafka.servers, topic, format=Raw())
     writer = await opened(sink)
-    output = [Message(b"k", None), Message(None, b""), Message(b"", b"v", timestamp=5)]
+    output: list[Message[bytes, bytes]] = [
+        Message(b"k", None),
+        Message(None, b""),
+        Message(b"", b"v", timestamp=5),
+    ]
 
     await writer.commit(await prepared(writer, output, 1))
     await writer.close()
@@ -114,13 +118,16 @@ async def test_equal_keys_are_in_one_partition_and_a_function_chooses_the_topic(
         assert len(places) == len({key for key, _ in places})
 
 
+_Any = Message[Any, Any]
+
+
 @pytest.mark.parametrize(
     ("record", "message"),
     [
-        (Message(None, None), "neither key nor value"),
-        (Message(7, 1), "a key is bytes or str, not int"),
-        (Message(b"k", 1, timestamp=-5), "older than 1970"),
-        (Message(b"k", "x" * 2_000_000), "message of 2,000,1.. bytes, and max_request_size"),
+        (_Any(None, None), "neither key nor value"),
+        (_Any(7, 1), "a key is bytes or str, not int"),
+        (_Any(b"k", 1, timestamp=-5), "older than 1970"),
+        (_Any(b"k", "x" * 2_000_000), "message of 2,000,1.. bytes, and max_request_size"),
         (object(), "JSON cannot hold it"),
     ],
     ids=["empty", "key", "time", "size", "type"],

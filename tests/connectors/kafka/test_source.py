@@ -146,6 +146,7 @@ async def test_the_first_position_keeps_the_start_for_a_restart(kafka: Cluster) 
     await reader.close()
     await kafka.produce(topic, [b"1"])
 
+    assert chunk is not None
     assert chunk == Chunk([], 1)
     assert await values(await opened(source, chunk.position), 1) == [1]
 
@@ -174,8 +175,8 @@ async def test_a_compacted_topic_has_gaps(kafka: Cluster) -> None:
     source = KafkaSource(kafka.servers, topic, of=int, messages=True, until="now")
 
     async with asyncio.timeout(30):
-        while len(found := await values(await opened(source), 9)) > 2:
-            await asyncio.sleep(0.05)
+        while len(found := await values(await opened(source), 9)) > 2:  # noqa: ASYNC110
+            await asyncio.sleep(0.05)  # until the broker has compacted it
 
     assert [(one.offset, one.value) for one in found] == [(2, 2), (3, 3)]
 
@@ -203,7 +204,7 @@ async def test_a_policy_continues_after_lost_records(
     reader = await opened(source, 1)
     reading = asyncio.create_task(values(reader, len(expected)))
     async with asyncio.timeout(20):
-        while not any(getattr(one, "event", "") == "offsets_lost" for one in caplog.records):
+        while not any(getattr(one, "event", "") == "offsets_lost" for one in caplog.records):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     await kafka.produce(topic, [b"3"])
 
@@ -238,7 +239,7 @@ async def test_a_pattern_finds_new_topics_and_partitions_from_their_first_record
     await kafka.add_partitions(first, 2)
     await kafka.produce(first, [b"7"], partition=1)
     async with asyncio.timeout(20):
-        while len(splits := await source.splits()) < 3:
+        while len(splits := await source.splits()) < 3:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
     assert before == [f"{first}/0"]
