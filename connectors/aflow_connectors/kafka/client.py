@@ -25,6 +25,7 @@ _WANTED: Final = {"package": "aiokafka", "extra": "kafka", "purpose": "aflow_con
 aiokafka: Any = load("aiokafka", **_WANTED)
 errors: Any = load("aiokafka.errors", **_WANTED)
 connections: Any = load("aiokafka.conn", **_WANTED)
+partitioner: Any = load("aiokafka.partitioner", **_WANTED)
 
 R = TypeVar("R")
 
@@ -129,6 +130,8 @@ class Connection:
             await abandon(client)
             if isinstance(exc, errors.KafkaConnectionError):
                 raise await self.diagnose(failed, exc) from exc
+            if isinstance(exc, errors.KafkaError) and not isinstance(exc, LOST):
+                raise failed(f"Kafka at {self.place}: {described(exc)}") from exc
             raise
 
     async def topics(self, failed: type[ConnectorError]) -> dict[str, list[int]]:
@@ -143,9 +146,10 @@ class Connection:
         except errors.KafkaConnectionError as exc:
             raise await self.diagnose(failed, exc) from exc
         except errors.KafkaError as exc:
-            if type(exc) is errors.KafkaError:  # no broker has answered
-                raise Unreachable(f"Kafka at {self.place}: {described(exc)}") from exc
-            raise
+            kind = (
+                Unreachable if type(exc) is errors.KafkaError else failed
+            )  # no broker has answered
+            raise kind(f"Kafka at {self.place}: {described(exc)}") from exc
         finally:
             await client.close()
         names = metadata.topics(exclude_internal_topics=True)

@@ -25,7 +25,6 @@ docs/decisions/065.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -34,7 +33,7 @@ from typing import Any, Final, cast
 import msgspec
 
 from aflow.connect import Committable, SinkError
-from aflow.errors import RestoreError, described, shown
+from aflow.errors import RestoreError, shown
 from aflow_connectors.kafka.client import (
     LOST,
     Connection,
@@ -43,12 +42,9 @@ from aflow_connectors.kafka.client import (
     errors,
     patient,
 )
-from aflow_connectors.messages import Headers
+from aflow_connectors.kafka.output import PRODUCER, Output, explained, send
 from aflow_connectors.owners import is_owner
 from aflow_connectors.reconnect import Reconnect, Retries
-
-Output = tuple[str, bytes | None, bytes | None, int | None, Headers]
-"""A message: topic, value, key, timestamp and headers."""
 
 _DECODER: Final = msgspec.msgpack.Decoder(list[Output])
 _ENCODER: Final = msgspec.msgpack.Encoder()
@@ -186,7 +182,7 @@ class EpochCommitter:
     async def _open(self) -> None:
         await self.close()
         producer = aiokafka.AIOKafkaProducer(
-            **{"retry_backoff_ms": _BACKOFF_MS, **self._connection.options()},
+            **{"retry_backoff_ms": _BACKOFF_MS, **PRODUCER, **self._connection.options()},
             transactional_id=self.id.name,
         )
         try:
@@ -211,6 +207,8 @@ class EpochCommitter:
             await abandon(consumer)
 
     async def _write_epoch(self, epoch: PreparedEpoch) -> None:
+        if self._producer is None:
+            await self._open()
         last = self.last
         if last is None:
             raise RestoreError(
@@ -234,6 +232,9 @@ class EpochCommitter:
             await patient(producer.commit_transaction())
         except errors.KafkaError as exc:
             raise self._explained(exc) from exc
+        except BaseException:
+            await self.close()  # cancelled within a transaction, or damaged messages
+            raise
         self.last = checkpoint
 
     def _explained(self, exc: Exception) -> Exception:
@@ -246,30 +247,3 @@ class EpochCommitter:
             )
         is_lost = isinstance(exc, _RENEWED)
         return exc if is_lost else SinkError(f"{self._place}: {explained(exc)}")
-
-
-async def send(producer: Any, messages: Iterable[Output]) -> None:
-    """Send ``messages``, and wait until the broker has all of them. Raises errors of aiokafka."""
-    futures: list[asyncio.Future[object]] = []
-    try:
-        for topic, value, key, timestamp, headers in messages:
-            futures.append(
-                await producer.send(
-                    topic, value, key, timestamp_ms=timestamp, headers=list(headers) or None
-                )
-            )
-    except BaseException:
-        for future in futures:
-            future.cancel()  # what becomes of them is of no interest
-        raise
-    await asyncio.gather(*futures)
-
-
-def explained(exc: Exception) -> str:
-    """Return the text of an error of a producer, with the remedy if one is known."""
-    text = described(exc)
-    if isinstance(exc, (errors.MessageSizeTooLargeError, errors.RecordListTooLargeError)):
-        return f"{text}: raise max.message.bytes of the topic, or lower max_batch_size in client="
-    if isinstance(exc, errors.InvalidTimestampError):
-        return f"{text}: raise message.timestamp.after.max.ms of the topic, or use timestamps=False"
-    return text

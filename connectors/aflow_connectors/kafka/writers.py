@@ -10,14 +10,8 @@ from typing import Any, Final, Generic, TypeVar
 from aflow.connect import Batch, Committable, SinkError, Writer
 from aflow.errors import described, shown
 from aflow_connectors.kafka.client import LOST, Connection, abandon, aiokafka, errors
-from aflow_connectors.kafka.transactions import (
-    EpochCommitter,
-    Output,
-    PreparedEpoch,
-    explained,
-    packed,
-    send,
-)
+from aflow_connectors.kafka.output import PRODUCER, Output, explained, send
+from aflow_connectors.kafka.transactions import EpochCommitter, PreparedEpoch, packed
 from aflow_connectors.messages import MessageEncoder, RawMessage
 from aflow_connectors.reconnect import Reconnect, Retries
 
@@ -170,7 +164,9 @@ class DirectWriter(Writer[T]):
         await self.close()
         connection = self._mapper.connection
         # Without its repetitions, a request whose answer is lost would be written twice, or out of order.
-        producer = aiokafka.AIOKafkaProducer(**connection.options(), enable_idempotence=True)
+        producer = aiokafka.AIOKafkaProducer(
+            **{**PRODUCER, **connection.options()}, enable_idempotence=True
+        )
         await connection.start(producer, SinkError)
         self._producer = producer
 

@@ -96,6 +96,35 @@ async def test_tombstones_and_empty_messages_are_written(kafka: Cluster) -> None
     assert found[2].timestamp == 5
 
 
+async def test_large_and_many_messages_are_written_in_order(kafka: Cluster) -> None:
+    topic = await kafka.create()
+    sink = KafkaSink[bytes](kafka.servers, topic, format=Raw())
+    writer = await opened(sink)
+    output = [b"x" * (900_000 if n % 50 == 0 else 3_000) + b"%d" % n for n in range(101)]
+
+    await writer.commit(await prepared(writer, output, 1))
+    await writer.close()
+
+    assert [one.value for one in await kafka.contents(topic)] == output
+
+
+async def test_keys_are_in_the_partitions_of_other_clients(kafka: Cluster) -> None:
+    topic = await kafka.create(partitions=5)
+    keys = [b"", b"a", "é".encode(), b"order-4711", *(b"%d" % n for n in range(50))]
+    writer = await opened(KafkaSink(kafka.servers, topic, exactly_once=False))
+
+    await prepared(writer, [Message(key, "ours") for key in keys], 1)
+    await writer.close()
+    for key in keys[:8]:
+        await kafka.produce(topic, [b'"theirs"'], partition=None, key=key)
+
+    places: dict[bytes, set[int]] = {}
+    for message in await kafka.contents(topic):
+        places.setdefault(message.key, set()).add(message.partition)
+    assert {len(found) for found in places.values()} == {1}
+    assert len(set.union(*places.values())) == 5
+
+
 async def test_equal_keys_are_in_one_partition_and_a_function_chooses_the_topic(
     kafka: Cluster,
 ) -> None:
