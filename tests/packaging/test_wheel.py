@@ -50,6 +50,7 @@ flow = af.Flow("rocksdb")
 flow.source([1]).key_by(lambda n: n).fold(int, lambda a, b: a + b, name="sum").to(af.CollectSink())
 asyncio.run(flow.run(options=af.Options(state=af.backends.OnDisk(af.backends.DiskEngine.ROCKSDB))))
 """,
+    "kafka": "from aflow_connectors.kafka import KafkaSource; KafkaSource('localhost:9092', 't')",
     "web": "import aflow.web",
     "spark": "from aflow_connectors.spark.environment import check_packages; check_packages()",
 }

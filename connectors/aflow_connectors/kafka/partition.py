@@ -49,7 +49,7 @@ SILENCE: Final = 5.0
 
 @dataclass(frozen=True)
 class PartitionSettings:
-    """What the readers of a source have in common."""
+    """The settings of all readers of a source."""
 
     connection: Connection
     start: Start
@@ -264,7 +264,7 @@ class PartitionReader(Reader[T], Generic[T]):
         return exc
 
 
-class GroupReader(PartitionReader[T], Generic[T]):
+class CommittingReader(PartitionReader[T], Generic[T]):
     """Also commits the offsets of completed checkpoints to a consumer group, for tools that watch its lag."""
 
     _has_warned = False

@@ -13,7 +13,7 @@ from aflow_connectors.formats import Format, Json
 from aflow_connectors.kafka.client import LOST, aiokafka, connection
 from aflow_connectors.kafka.keys import PlainKey, checked_format
 from aflow_connectors.kafka.transactions import EpochCommitter, PreparedEpoch, WriterId
-from aflow_connectors.kafka.writers import DirectWriter, OutputMapper, TransactionWriter
+from aflow_connectors.kafka.writers import OutputMapper, SendingWriter, TransactionWriter
 from aflow_connectors.messages import HeadersOf, MessageEncoder
 from aflow_connectors.owners import new_owner
 from aflow_connectors.reconnect import Reconnect, Retries, checked_reconnect
@@ -77,9 +77,9 @@ class KafkaSink(Sink[T], Generic[T]):
     async def writer(self, context: WriterContext) -> Writer[T]:
         mapper = await self._mapper(context.name)
         if not (self._exactly_once and context.checkpoints):
-            direct = DirectWriter(mapper, self._reconnect)
-            await direct.open()
-            return direct
+            sending = SendingWriter(mapper, self._reconnect)
+            await sending.open()
+            return sending
         owner = self._owners.setdefault(context.name, new_owner())
         id = WriterId(self._prefix, owner, context.subtask, self._offsets_topic)
         committer = self._committer(context.name, id)

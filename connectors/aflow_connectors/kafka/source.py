@@ -14,7 +14,7 @@ from aflow_connectors.arguments import checked_dead_letters, checked_interval
 from aflow_connectors.formats import Format, Json, Raw
 from aflow_connectors.kafka.client import LOST, aiokafka, connection
 from aflow_connectors.kafka.keys import checked_format
-from aflow_connectors.kafka.partition import GroupReader, PartitionReader, PartitionSettings
+from aflow_connectors.kafka.partition import CommittingReader, PartitionReader, PartitionSettings
 from aflow_connectors.kafka.start import LostOffsets, Start, checked_policy, checked_start
 from aflow_connectors.message import Message
 from aflow_connectors.messages import MessageDecoder
@@ -216,7 +216,7 @@ class KafkaSource(Source[T]):
         if settings.group is None:
             reader = PartitionReader(settings, place, decoder, retries, position)
         else:
-            reader = GroupReader(settings, place, decoder, retries, position)
+            reader = CommittingReader(settings, place, decoder, retries, position)
         await reader.open(later=self._first is not None and split.id not in self._first)
         return reader
 

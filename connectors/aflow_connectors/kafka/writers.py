@@ -135,7 +135,7 @@ class TransactionWriter(Writer[T]):
         await self._committer.close()
 
 
-class DirectWriter(Writer[T]):
+class SendingWriter(Writer[T]):
     """Sends each batch at once, and waits until all replicas in sync have it."""
 
     def __init__(self, mapper: OutputMapper[T], reconnect: Reconnect) -> None:

@@ -1,4 +1,4 @@
-"""A Kafka broker of one node for tests, and what they do with it from outside, through a client of their own."""
+"""A Kafka broker of one node for tests, and their access to it from outside, through a client of their own."""
 
 from __future__ import annotations
 
@@ -121,7 +121,7 @@ class Broker:
 
 
 class Cluster:
-    """What tests do with a broker at ``servers``, apart from the connector."""
+    """Operations on the broker at ``servers``, apart from the connector."""
 
     def __init__(self, servers: str) -> None:
         self.servers = servers
