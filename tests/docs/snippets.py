@@ -27,6 +27,8 @@ NOT_RUN: Final = re.compile(r"^<!-- not run: \S.* -->$")
 OUTPUT: Final = "<!-- output -->"
 #: Documents whose snippets need Spark, by their paths in the project: tests/spark runs them.
 WITH_SPARK: Final = frozenset({"docs/guide/spark.md"})
+#: The same for a broker of Kafka: tests/connectors/kafka runs them.
+WITH_KAFKA: Final = frozenset({"docs/connectors/kafka.md"})
 #: Other words for Python, under which a block would be shown in colour but would not run.
 ALIASES: Final = {"py", "python3", "pycon", "ipython"}
 

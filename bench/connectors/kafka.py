@@ -1,0 +1,143 @@
+"""Kafka: JSON messages of three partitions, read and written by aflow and by a loop over aiokafka."""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import uuid
+from collections.abc import Callable, Coroutine, Iterator
+from datetime import timedelta
+from importlib import import_module
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+import orjson
+
+import aflow as af
+from aflow.testing import CollectSink
+from aflow_connectors.kafka import KafkaSink, KafkaSource
+from bench.harness import Measurement, compare, run_async
+from tests.connectors.kafka.broker import Broker, Cluster
+
+# aiokafka has no complete types.
+aiokafka: Any = import_module("aiokafka")
+
+PROJECT: Final = Path(__file__).parents[2]
+PARTITIONS: Final = 3
+
+#: Records of a batch of aflow, and of a request of the loop.
+BATCH: Final = 4096
+
+
+def measure(records: int, rounds: int) -> Iterator[Measurement]:
+    """Start a broker, and measure the source and the sink."""
+    found = subprocess.run(
+        [PROJECT / "scripts" / "have-kafka", "required"], capture_output=True, text=True, check=True
+    )
+    with TemporaryDirectory() as folder:
+        broker = Broker(found.stdout.strip(), Path(folder))
+        try:
+            broker.start()
+            yield _source(broker.servers, records, rounds)
+            yield _sink(broker.servers, Path(folder), records, rounds)
+        finally:
+            broker.stop()
+
+
+def _source(servers: str, records: int, rounds: int) -> Measurement:
+    topic = run_async(_filled(servers, records))
+
+    async def in_aflow() -> int:
+        flow, out = af.Flow("read"), CollectSink[int]()
+        numbers = flow.source(KafkaSource(servers, topic, until="now"), name="in")
+        numbers.map(lambda one: one["n"]).to(out)
+        await flow.run()
+        return sum(out.values)
+
+    async def by_hand() -> int:
+        consumer = aiokafka.AIOKafkaConsumer(
+            bootstrap_servers=servers, isolation_level="read_committed", enable_auto_commit=False
+        )
+        await consumer.start()
+        places = [aiokafka.TopicPartition(topic, number) for number in range(PARTITIONS)]
+        consumer.assign(places)
+        await consumer.seek_to_beginning(*places)
+        left, loads = records, orjson.loads
+        found: list[int] = []
+        while left:
+            for messages in (await consumer.getmany(timeout_ms=500, max_records=BATCH)).values():
+                found += [loads(one.value)["n"] for one in messages]
+                left -= len(messages)
+        await consumer.stop()
+        return sum(found)
+
+    return _compared("kafka_source", records, rounds, in_aflow, by_hand)
+
+
+def _sink(servers: str, folder: Path, records: int, rounds: int) -> Measurement:
+    numbers = count()
+    output = [{"n": n, "name": "a record of some bytes"} for n in range(records)]
+    cluster = Cluster(servers)
+    topics: list[str] = [run_async(cluster.create(partitions=PARTITIONS)) for _ in range(2)]
+
+    async def in_aflow() -> int:
+        flow = af.Flow("write")
+        sink = KafkaSink[dict[str, Any]](servers, topics[0], key=lambda one: str(one["n"]))
+        flow.source(output, name="in").to(sink, name="out")
+        storage = folder / f"checkpoints-{next(numbers)}"
+        await flow.run(
+            checkpointing=af.Checkpointing(storage=storage, every=timedelta(milliseconds=500))
+        )
+        return records
+
+    async def by_hand() -> int:
+        producer = aiokafka.AIOKafkaProducer(
+            bootstrap_servers=servers, transactional_id=uuid.uuid4().hex, max_batch_size=131_072
+        )
+        await producer.start()
+        for start in range(0, records, BATCH):
+            async with producer.transaction():
+                sent = [
+                    await producer.send(topics[1], orjson.dumps(one), str(one["n"]).encode())
+                    for one in output[start : start + BATCH]
+                ]
+                await asyncio.gather(*sent)
+        await producer.stop()
+        return records
+
+    measured = _compared("kafka_sink", records, rounds, in_aflow, by_hand)
+    ends = [sum(run_async(cluster.ends(topic)).values()) for topic in topics]
+    if min(ends) < (rounds + 1) * records:
+        raise SystemExit(
+            f"kafka_sink: {ends} messages were written instead of {rounds + 1} times {records}"
+        )
+    return measured
+
+
+def _compared(
+    name: str,
+    records: int,
+    rounds: int,
+    in_aflow: Callable[[], Coroutine[Any, Any, int]],
+    by_hand: Callable[[], Coroutine[Any, Any, int]],
+) -> Measurement:
+    return compare(
+        name,
+        records,
+        lambda: run_async(in_aflow()),
+        lambda: run_async(by_hand()),
+        at_least=0.6,
+        rounds=rounds,
+    )
+
+
+async def _filled(servers: str, records: int) -> str:
+    cluster = Cluster(servers)
+    topic = await cluster.create(partitions=PARTITIONS)
+    for partition in range(PARTITIONS):
+        numbers = range(partition, records, PARTITIONS)
+        values = [orjson.dumps({"n": n, "name": "a record of some bytes"}) for n in numbers]
+        await cluster.produce(topic, values, partition=partition)
+    return topic
