@@ -40,7 +40,9 @@ def postgres_server() -> Generator[Server]:
         return
     found = programs()
     if found is None:
-        reason = f"no PostgreSQL server is installed: scripts/have-postgres, or {ADDRESS}=postgresql://…"
+        reason = (
+            f"no PostgreSQL server is installed: scripts/have-postgres, or {ADDRESS}=postgresql://…"
+        )
         if IN_CI:
             pytest.fail(reason, pytrace=False)
         pytest.skip(reason)

@@ -16,15 +16,17 @@ import time
 from collections.abc import Coroutine, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
-import asyncpg
-
 from tests import temporary_files
 
 T = TypeVar("T")
+
+# It has no types.
+asyncpg: Any = import_module("asyncpg")
 
 #: Environment variable with the address of a running server to test with.
 ADDRESS: Final = "AFLOW_TEST_POSTGRES"
@@ -128,8 +130,16 @@ def running(found: Path) -> Generator[Server]:
         if user is not None:
             os.chown(folder, user, -1)
         subprocess.run(
-            [found / "initdb", "--no-sync", "--username=postgres", "--auth=trust"]
-            + ["--encoding=UTF8", "--locale=C", "-D", folder / "data"],
+            [
+                found / "initdb",
+                "--no-sync",
+                "--username=postgres",
+                "--auth=trust",
+                "--encoding=UTF8",
+                "--locale=C",
+                "-D",
+                folder / "data",
+            ],
             check=True,
             capture_output=True,
             user=user,
@@ -165,8 +175,17 @@ def _started(folder: Path, port: int) -> subprocess.Popen[bytes]:
     assert found is not None
     with (folder / "log").open("ab") as log:
         return subprocess.Popen(
-            [found / "postgres", "-D", folder / "data", "-k", folder, "-p", str(port)]
-            + ["-h", "127.0.0.1"],
+            [
+                found / "postgres",
+                "-D",
+                folder / "data",
+                "-k",
+                folder,
+                "-p",
+                str(port),
+                "-h",
+                "127.0.0.1",
+            ],
             stdout=log,
             stderr=log,
             user=_user(),
