@@ -14,6 +14,7 @@ import tempfile
 import threading
 import time
 from collections.abc import Coroutine, Generator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
 from importlib import import_module
@@ -208,7 +209,9 @@ def _free_port() -> int:
 
 def _answers(address: str) -> bool:
     try:
-        run(execute(address, "SELECT 1"))
+        # In a thread, since a test's event loop may be running in this one.
+        with ThreadPoolExecutor(1) as pool:
+            pool.submit(lambda: run(execute(address, "SELECT 1"))).result()
     except (OSError, asyncpg.PostgresError):
         return False
     return True

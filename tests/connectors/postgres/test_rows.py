@@ -196,7 +196,7 @@ async def test_tables_columns_and_keys_that_do_not_exist_are_named(database: Dat
         ({"timeout": 5}, "timeout= must be a positive timedelta"),
         ({"reconnect": 5}, "reconnect= must be a Reconnect"),
     ],
-    ids=lambda value: value if isinstance(value, str) else "",
+    ids=repr,
 )
 def test_invalid_arguments_are_refused_and_no_password_is_shown(
     arguments: dict[str, Any], reason: str
