@@ -18,8 +18,9 @@ import pytest
 #: Tests in this folder share a session of Spark. No other group takes longer.
 SPARK: Final = "tests/spark"
 
-#: Folders whose tests share expensive fixtures: the session of Spark, and the flights of a year with their results.
-SHARED: Final = (SPARK, "tests/examples/flights")
+#: Folders whose tests share expensive fixtures: the session of Spark, the flights of a year with their results, and a
+#: server.
+SHARED: Final = (SPARK, "tests/examples/flights", "tests/connectors/postgres")
 
 #: Number of fast tests that take as long as a slow one, roughly.
 SLOW_WEIGHT: Final = 30

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.checkpointed import checkpointed
-from tests.docs.snippets import WITH_SPARK, SnippetError, run, snippets
+from tests.docs.snippets import WITH_POSTGRES, WITH_SPARK, SnippetError, run, snippets
 
 PROJECT = Path(__file__).parents[2]
 FILES = [
@@ -19,10 +19,11 @@ FILES = [
     *sorted((PROJECT / "bench").glob("*.md")),
 ]
 NAMES = [str(path.relative_to(PROJECT)) for path in FILES]
-WITHOUT_SPARK = [PROJECT / name for name in NAMES if name not in WITH_SPARK]
+#: Documents that need no server.
+ALONE = [PROJECT / name for name in NAMES if name not in WITH_SPARK | WITH_POSTGRES]
 
 
-@pytest.mark.parametrize("path", WITHOUT_SPARK, ids=lambda path: str(path.relative_to(PROJECT)))
+@pytest.mark.parametrize("path", ALONE, ids=lambda path: str(path.relative_to(PROJECT)))
 def test_what_a_document_shows_runs(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -34,7 +35,7 @@ def test_what_a_document_shows_runs(
 #: Pages of the guide with code.
 WITH_CHECKPOINTS = [
     path
-    for path in WITHOUT_SPARK
+    for path in ALONE
     if path.parent.name == "guide" and snippets(path.read_text(encoding="utf-8"))
 ]
 
