@@ -51,13 +51,7 @@ flow.source([1]).key_by(lambda n: n).fold(int, lambda a, b: a + b, name="sum").t
 asyncio.run(flow.run(options=af.Options(state=af.backends.OnDisk(af.backends.DiskEngine.ROCKSDB))))
 """,
     "web": "import aflow.web",
-    "postgres": """
-import aflow as af, asyncio
-from aflow_connectors.postgres import PostgresSink
-flow = af.Flow("postgres")
-flow.source([{"a": 1}]).to(PostgresSink("postgresql://localhost:1/none", "t"))
-asyncio.run(flow.run())
-""",
+    "postgres": "from aflow_connectors.postgres.client import load_client; load_client()",
     "spark": "from aflow_connectors.spark.environment import check_packages; check_packages()",
 }
 #: Extras that combine others.

@@ -1,9 +1,10 @@
-"""PostgreSQL: rows written exactly once, and rows that replace each other by key.
+"""PostgreSQL: rows written exactly once, rows that replace each other by key, and the rows of a table.
 
 ::
 
-    from aflow_connectors.postgres import PostgresSink, PostgresUpsert
+    from aflow_connectors.postgres import PostgresSink, PostgresTable, PostgresUpsert
 
+    orders = flow.source(PostgresTable("postgresql://shop@localhost/shop", "orders", key="id", of=Order))
     payments.to(PostgresSink("postgresql://shop@localhost/shop", "payments"), name="payments")
     totals.to(PostgresUpsert("postgresql://shop@localhost/shop", "totals", key="card"), name="totals")
 
@@ -13,6 +14,7 @@ Read ``sink.py`` first, then ``staged_rows.py``, which has the protocol of exact
 from __future__ import annotations
 
 from aflow_connectors.postgres.sink import PostgresSink, PostgresUpsert
+from aflow_connectors.postgres.table_source import PostgresTable
 from aflow_connectors.rows import RowOf
 
-__all__ = ["PostgresSink", "PostgresUpsert", "RowOf"]
+__all__ = ["PostgresSink", "PostgresTable", "PostgresUpsert", "RowOf"]

@@ -206,7 +206,7 @@ class Server:
 
     async def connect(self) -> Session:
         """Open a connection. Raises ``ConnectionLost``, and ``Rejected`` for wrong credentials and the like."""
-        asyncpg: Any = load("asyncpg", package="asyncpg", extra="postgres", purpose="PostgreSQL")
+        asyncpg = load_client()
         bound = min(self.timeout, TIMEOUT).total_seconds()
         try:
             with _translated(lambda: False):
@@ -214,6 +214,11 @@ class Server:
         except TimeoutError as exc:
             raise ConnectionLost(f"no connection in {bound:g} s") from exc
         return Session(connection, self.timeout)
+
+
+def load_client() -> Any:
+    """Import ``asyncpg``. Raises ``ConnectorError`` with the command that installs it."""
+    return load("asyncpg", package="asyncpg", extra="postgres", purpose="PostgreSQL")
 
 
 class Link:
