@@ -17,6 +17,14 @@ RowOf: TypeAlias = Callable[[T], Mapping[str, object] | Sequence[object]]
 """Maps a record to a row: a mapping with the names of columns, or the values in their order."""
 
 
+class RowRejected(Exception):
+    """Raised if the table rejects row ``index``."""
+
+    def __init__(self, index: int, reason: Exception) -> None:
+        super().__init__(str(reason))
+        self.index = index
+
+
 class RowMapper(Generic[T, R]):
     """Maps records to rows: by ``row``, or from the fields of the record without it.
 

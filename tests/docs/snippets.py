@@ -27,7 +27,7 @@ NOT_RUN: Final = re.compile(r"^<!-- not run: \S.* -->$")
 OUTPUT: Final = "<!-- output -->"
 #: Documents whose snippets need Spark, by their paths in the project: tests/spark runs them.
 WITH_SPARK: Final = frozenset({"docs/guide/spark.md"})
-#: Those that need a PostgreSQL server: tests/connectors/postgres runs them.
+#: Documents whose snippets need a PostgreSQL server: tests/connectors/postgres runs them.
 WITH_POSTGRES: Final = frozenset({"docs/connectors/postgres.md"})
 #: Other words for Python, under which a block would be shown in colour but would not run.
 ALIASES: Final = {"py", "python3", "pycon", "ipython"}

@@ -74,7 +74,7 @@ class Rejected(Exception):
         return self.sqlstate[:2] in ("22", "23")
 
 
-class Session:
+class ServerSession:
     """One connection."""
 
     def __init__(self, connection: Any, timeout: timedelta) -> None:
@@ -204,7 +204,7 @@ class Server:
         host = unquote(parts.netloc.rpartition("@")[2]) or "the local server"
         return f"{host}{parts.path}"
 
-    async def connect(self) -> Session:
+    async def connect(self) -> ServerSession:
         """Open a connection. Raises ``ConnectionLost``, and ``Rejected`` for wrong credentials and the like."""
         asyncpg = load_client()
         bound = min(self.timeout, TIMEOUT).total_seconds()
@@ -213,7 +213,7 @@ class Server:
                 connection = await asyncpg.connect(self.dsn, **{"timeout": bound, **self.client})
         except TimeoutError as exc:
             raise ConnectionLost(f"no connection in {bound:g} s") from exc
-        return Session(connection, self.timeout)
+        return ServerSession(connection, self.timeout)
 
 
 def load_client() -> Any:
@@ -221,7 +221,7 @@ def load_client() -> Any:
     return load("asyncpg", package="asyncpg", extra="postgres", purpose="PostgreSQL")
 
 
-class Link:
+class ServerLink:
     """A connection of one reader or writer, which is opened at first use and replaced after a loss."""
 
     def __init__(
@@ -231,7 +231,7 @@ class Link:
         self._what = what
         self._failed = failed
         self._random = random or Random()
-        self._session: Session | None = None
+        self._session: ServerSession | None = None
         self._retries = Retries(
             f"{what} at {server.place}",
             server.reconnect,
@@ -244,7 +244,7 @@ class Link:
         """Return ``reason`` as a failure of this reader or writer."""
         return self._failed(f"{self._what}: {self.server.place}: {reason}")
 
-    async def run(self, operation: Callable[[Session], Awaitable[T]], what: str) -> T:
+    async def run(self, operation: Callable[[ServerSession], Awaitable[T]], what: str) -> T:
         """Return the result of ``operation``, which must be idempotent: it is repeated after a lost connection.
 
         Serialization failures and deadlocks are repeated, too. Raises the error of the connector, which says ``what``
@@ -255,7 +255,7 @@ class Link:
         except Rejected as exc:
             raise self.error(f"{what}: {exc}") from exc
 
-    async def attempt(self, operation: Callable[[Session], Awaitable[T]]) -> T:
+    async def attempt(self, operation: Callable[[ServerSession], Awaitable[T]]) -> T:
         """Run ``operation`` in the same way. Raises ``Rejected`` if the server rejects a statement."""
 
         async def once() -> T:
@@ -272,7 +272,7 @@ class Link:
                     raise
                 await asyncio.sleep(self._random.uniform(0, 0.01 * 2**conflicts))
 
-    async def session(self) -> Session:
+    async def session(self) -> ServerSession:
         """Return the open connection. Raises ``ConnectionLost`` or ``Rejected``."""
         if self._session is None or self._session.is_closed:
             self._session = await self.server.connect()

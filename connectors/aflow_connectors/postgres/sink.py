@@ -9,29 +9,29 @@ from typing import Final, Generic, TypeVar, cast
 from aflow.connect import Committable, Delivery, Sink, SinkError, Writer, WriterContext
 from aflow.errors import FlowDefinitionError, RestoreError, shown
 from aflow_connectors.owners import new_owner
-from aflow_connectors.postgres.client import TIMEOUT, Link, Rejected, Server, Session
+from aflow_connectors.postgres.client import TIMEOUT, Rejected, Server, ServerLink, ServerSession
 from aflow_connectors.postgres.staged_rows import (
     Fenced,
-    PreparedRows,
+    PreparedEpoch,
     Staging,
     TableIsAhead,
     WrongCount,
 )
 from aflow_connectors.postgres.table import (
     Append,
-    RowRejected,
-    Table,
+    TableColumns,
     Upsert,
     WriteMethod,
     advice,
     look_up,
 )
 from aflow_connectors.postgres.text_values import TextRow
-from aflow_connectors.postgres.writers import DirectWriter, StagingWriter, commit_failed
+from aflow_connectors.postgres.writers import BatchWriter, EpochWriter, commit_failed
 from aflow_connectors.reconnect import Reconnect
 from aflow_connectors.rows import (
     RowMapper,
     RowOf,
+    RowRejected,
     checked_columns,
     checked_key,
     checked_row,
@@ -72,9 +72,9 @@ class _TableSink(Sink[T], Generic[T]):
             method = await self._looked_up(link)
             rows = self._mapper(link, method.table)
             if not context.checkpoints or self.delivery is not Delivery.TRANSACTIONAL:
-                return DirectWriter(link, rows, method)
+                return BatchWriter(link, rows, method)
             staging = await self._staging(link, context.name, method)
-            return StagingWriter(link, rows, staging, context.subtask)
+            return EpochWriter(link, rows, staging, context.subtask)
         except BaseException:
             await link.close()
             raise
@@ -85,7 +85,7 @@ class _TableSink(Sink[T], Generic[T]):
         """
         if self.delivery is not Delivery.TRANSACTIONAL:
             return
-        prepared = [PreparedRows.of(one, sink=name) for one in committables]
+        prepared = [PreparedEpoch.of(one, sink=name) for one in committables]
         owners = {one.owner for one in prepared}
         if len(owners) > 1:
             raise RestoreError(
@@ -99,7 +99,7 @@ class _TableSink(Sink[T], Generic[T]):
         finally:
             await link.close()
 
-    async def _staging(self, link: Link, name: str, method: WriteMethod) -> Staging:
+    async def _staging(self, link: ServerLink, name: str, method: WriteMethod) -> Staging:
         if name not in self._runs:
             await self._begin_run(link, name, method, new_owner(), [])
         owner, run = self._runs[name]
@@ -107,15 +107,15 @@ class _TableSink(Sink[T], Generic[T]):
 
     async def _begin_run(
         self,
-        link: Link,
+        link: ServerLink,
         name: str,
         method: WriteMethod,
         owner: str,
-        prepared: Sequence[PreparedRows],
+        prepared: Sequence[PreparedEpoch],
     ) -> None:
         staging = Staging(name, method.table, method, owner, new_owner())
 
-        async def begin(session: Session) -> None:
+        async def begin(session: ServerSession) -> None:
             await staging.create(session)
             await staging.begin(session, prepared)
 
@@ -128,10 +128,10 @@ class _TableSink(Sink[T], Generic[T]):
             raise link.error(str(exc)) from exc
         self._runs[name] = owner, staging.run
 
-    def _link(self, name: str) -> Link:
-        return Link(self.server, f"sink {name!r}", SinkError)
+    def _link(self, name: str) -> ServerLink:
+        return ServerLink(self.server, f"sink {name!r}", SinkError)
 
-    async def _looked_up(self, link: Link) -> WriteMethod:
+    async def _looked_up(self, link: ServerLink) -> WriteMethod:
         """Return the way to write into the table. Raises ``SinkError`` if it is not possible."""
         table = await look_up(link, self.table, self.columns, written=True)
         if self.key is None:
@@ -146,7 +146,7 @@ class _TableSink(Sink[T], Generic[T]):
             raise link.error(f"cannot write into table {self.table!r}: {exc}{advice(exc)}") from exc
         return method
 
-    def _mapper(self, link: Link, table: Table) -> RowMapper[T, TextRow]:
+    def _mapper(self, link: ServerLink, table: TableColumns) -> RowMapper[T, TextRow]:
         def refused(record: object, reason: object) -> SinkError:
             text = f"table {self.table!r} cannot take record {shown(record)}: {reason}"
             return cast(SinkError, link.error(text))

@@ -25,8 +25,8 @@ import msgspec
 from aflow.connect import Committable
 from aflow.errors import RestoreError, shown
 from aflow_connectors.owners import is_owner
-from aflow_connectors.postgres.client import Session
-from aflow_connectors.postgres.table import Table, WriteMethod, quoted
+from aflow_connectors.postgres.client import ServerSession
+from aflow_connectors.postgres.table import TableColumns, WriteMethod, quoted
 
 #: Largest bigint.
 _LARGEST: Final = 2**63 - 1
@@ -50,7 +50,7 @@ class WrongCount(Exception):
     """Raised if the staged rows are not those that were prepared."""
 
 
-class PreparedRows(msgspec.Struct, frozen=True):
+class PreparedEpoch(msgspec.Struct, frozen=True):
     """Rows that ``writer`` has staged between checkpoint ``epoch`` and ``checkpoint``."""
 
     owner: str
@@ -67,7 +67,7 @@ class PreparedRows(msgspec.Struct, frozen=True):
         return msgspec.structs.asdict(self)
 
     @classmethod
-    def of(cls, committable: Committable, *, sink: str) -> PreparedRows:
+    def of(cls, committable: Committable, *, sink: str) -> PreparedEpoch:
         """Return the decoded committable. Raises ``RestoreError`` unless such a sink prepared it."""
         try:
             found = msgspec.convert(committable, cls)
@@ -91,7 +91,7 @@ class Staging:
     """Staged rows of one run of ``owner``, for one table."""
 
     sink: str
-    table: Table
+    table: TableColumns
     method: WriteMethod
     owner: str
     run: str
@@ -99,7 +99,7 @@ class Staging:
     def _name(self, table: str) -> str:
         return f"{quoted(self.table.schema)}.{table}"
 
-    async def create(self, session: Session) -> None:
+    async def create(self, session: ServerSession) -> None:
         """Create the tables if they do not exist."""
         async with session.transaction():
             await session.execute(f"SELECT pg_advisory_xact_lock({_CREATION_LOCK})")
@@ -117,7 +117,7 @@ class Staging:
                 await session.execute(statement)
 
     async def stage(
-        self, session: Session, writer: int, epoch: int, number: int, payload: bytes
+        self, session: ServerSession, writer: int, epoch: int, number: int, payload: bytes
     ) -> None:
         """Stage a chunk, durably; idempotent. Raises ``Fenced``."""
         tag = await session.execute(
@@ -129,7 +129,7 @@ class Staging:
         if tag == "INSERT 0 0":
             raise Fenced(self._fenced())
 
-    async def open_transaction(self, session: Session) -> None:
+    async def open_transaction(self, session: ServerSession) -> None:
         """Begin a transaction of this run, which waits only shortly for locks, and ends if another run begins."""
         await self.method.prepare(session)
         await session.execute(
@@ -137,7 +137,7 @@ class Staging:
             f"SET LOCAL application_name = 'aflow {self.owner}/{self.run}'"
         )
 
-    async def mark(self, session: Session, prepared: PreparedRows) -> None:
+    async def mark(self, session: ServerSession, prepared: PreparedEpoch) -> None:
         """In a transaction: record the checkpoint and remove the chunks.
 
         Raises ``Fenced``, also if the checkpoint was recorded before: then by another job.
@@ -162,7 +162,7 @@ class Staging:
             raise Fenced(self._fenced())
 
     async def write(
-        self, session: Session, prepared: PreparedRows, kept: Sequence[bytes] | None = None
+        self, session: ServerSession, prepared: PreparedEpoch, kept: Sequence[bytes] | None = None
     ) -> None:
         """In a transaction: write the rows into the table, unless that was done before.
 
@@ -188,7 +188,7 @@ class Staging:
                 f"removed there?"
             )
 
-    async def _chunk(self, session: Session, prepared: PreparedRows, number: int) -> bytes:
+    async def _chunk(self, session: ServerSession, prepared: PreparedEpoch, number: int) -> bytes:
         """Return a staged chunk; one at a time, since an epoch may exceed the memory."""
         found = await session.fetch(
             f"SELECT payload FROM {self._name('_aflow_staged')} "
@@ -197,7 +197,7 @@ class Staging:
         )
         return found[0][0] if found else b""
 
-    async def begin(self, session: Session, prepared: Sequence[PreparedRows]) -> None:
+    async def begin(self, session: ServerSession, prepared: Sequence[PreparedEpoch]) -> None:
         """Begin this run: commit ``prepared``, of the same owner, and remove all other rows that it has staged.
 
         A transaction: a crash leaves the former run. Raises as ``write`` does, and ``RestoreError`` if the rows were
@@ -229,7 +229,7 @@ class Staging:
                 f"DELETE FROM {self._name('_aflow_staged')} WHERE owner = $1", self.owner
             )
 
-    def _refuse_other_database(self, prepared: Sequence[PreparedRows], *, known: bool) -> None:
+    def _refuse_other_database(self, prepared: Sequence[PreparedEpoch], *, known: bool) -> None:
         found = next((one for one in prepared if one.rows), None)
         if found is not None and not known:
             raise RestoreError(
@@ -239,7 +239,9 @@ class Staging:
                 f"a job that starts fresh (restore='fresh') may write into any"
             )
 
-    async def _refuse_to_repeat(self, session: Session, prepared: Sequence[PreparedRows]) -> None:
+    async def _refuse_to_repeat(
+        self, session: ServerSession, prepared: Sequence[PreparedEpoch]
+    ) -> None:
         """Raise ``TableIsAhead`` if the table has rows of later checkpoints, which cannot be removed."""
         newest = max((one.checkpoint for one in prepared), default=0)
         ((last,),) = await session.fetch(

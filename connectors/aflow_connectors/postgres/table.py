@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final
 
-from aflow_connectors.postgres.client import Link, Rejected, Session
+from aflow_connectors.postgres.client import Rejected, ServerLink, ServerSession
 from aflow_connectors.postgres.text_values import (
     TextRejected,
     TextRow,
@@ -15,6 +15,7 @@ from aflow_connectors.postgres.text_values import (
     copy_payload,
     refuse_surrogates,
 )
+from aflow_connectors.rows import RowRejected
 
 _LINE: Final = re.compile(r"\bline (\d+)")
 #: SQLSTATE: ON CONFLICT would change a row twice.
@@ -34,14 +35,6 @@ _COLUMNS: Final = """
     WHERE a.attrelid = $1 AND a.attnum > 0 AND NOT a.attisdropped ORDER BY a.attnum"""
 
 
-class RowRejected(Exception):
-    """Raised if the table rejects row ``index``."""
-
-    def __init__(self, index: int, reason: Exception) -> None:
-        super().__init__(str(reason))
-        self.index = index
-
-
 @dataclass(frozen=True, slots=True)
 class Column:
     name: str
@@ -53,7 +46,7 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
-class Table:
+class TableColumns:
     """A table, with the columns that are read or written."""
 
     schema: str
@@ -79,14 +72,16 @@ class Table:
         return converted
 
 
-async def look_up(link: Link, name: str, columns: Sequence[str] | None, *, written: bool) -> Table:
+async def look_up(
+    link: ServerLink, name: str, columns: Sequence[str] | None, *, written: bool
+) -> TableColumns:
     """Look up the table. Raises the error of the connector if it, or one of ``columns``, is missing.
 
     Without ``columns``, it has all of them; if it is ``written``, without those that the server generates.
     """
     schema, _, table = name.rpartition(".")
 
-    async def find(session: Session) -> tuple[Sequence[object], Sequence[Column]] | None:
+    async def find(session: ServerSession) -> tuple[Sequence[object], Sequence[Column]] | None:
         found = await session.fetch(_FIND, schema or None, table)
         if not found:
             return None
@@ -104,27 +99,27 @@ async def look_up(link: Link, name: str, columns: Sequence[str] | None, *, writt
         raise link.error(f"table {name!r} has no column {unknown[0]!r}; it has {list(by_name)}")
     default = [column.name for column in found[1] if not (written and column.generated)]
     chosen = [by_name[column] for column in (default if columns is None else columns)]
-    return Table(str(found[0][1]), table, tuple(chosen))
+    return TableColumns(str(found[0][1]), table, tuple(chosen))
 
 
 class Append:
     """Appends rows by COPY."""
 
-    def __init__(self, table: Table) -> None:
+    def __init__(self, table: TableColumns) -> None:
         self.table = table
 
-    async def write(self, session: Session, rows: Sequence[TextRow]) -> None:
+    async def write(self, session: ServerSession, rows: Sequence[TextRow]) -> None:
         """Write ``rows`` in a transaction. Raises ``RowRejected`` or ``Rejected``."""
         await self.load(session, _payload(rows))
 
-    async def prepare(self, session: Session) -> None:
+    async def prepare(self, session: ServerSession) -> None:
         """Prepare the session for ``load``; outside of a transaction. A no-op."""
 
-    async def load(self, session: Session, payload: bytes) -> int:
+    async def load(self, session: ServerSession, payload: bytes) -> int:
         """Load rows. Raises ``RowRejected`` or ``Rejected``."""
         return await _copy(session, self.table.schema, self.table.name, self.table.names, payload)
 
-    async def finish(self, session: Session) -> None:
+    async def finish(self, session: ServerSession) -> None:
         """Write what was loaded into the table. A no-op."""
 
 
@@ -134,7 +129,7 @@ class Upsert:
     #: Name of the temporary table of a session.
     _LOADED: Final = "_aflow_loaded"
 
-    def __init__(self, table: Table, key: Sequence[str]) -> None:
+    def __init__(self, table: TableColumns, key: Sequence[str]) -> None:
         self.table = table
         self._key = [table.names.index(name) for name in key]
         types = ", ".join(f"${n}::text[]" for n in range(1, len(table.columns) + 1))
@@ -153,13 +148,13 @@ class Upsert:
             f"ORDER BY {keys}, _aflow_number DESC) AS loaded {conflict}"
         )
 
-    async def check(self, session: Session) -> None:
+    async def check(self, session: ServerSession) -> None:
         """Raise ``Rejected`` if the server rejects the statement."""
         await session.execute(
             f"EXPLAIN {self.statement}", *[list[str]() for _ in self.table.columns]
         )
 
-    async def write(self, session: Session, rows: Sequence[TextRow]) -> None:
+    async def write(self, session: ServerSession, rows: Sequence[TextRow]) -> None:
         """Write ``rows`` in a transaction. Raises ``RowRejected`` or ``Rejected``."""
         last = list({tuple([row[n] for n in self._key]): row for row in rows}.values())
         try:
@@ -183,10 +178,10 @@ class Upsert:
                     raise RowRejected(index, exc) from exc
             raise
 
-    async def _write(self, session: Session, rows: Sequence[TextRow]) -> None:
+    async def _write(self, session: ServerSession, rows: Sequence[TextRow]) -> None:
         await session.execute(self.statement, *map(list, zip(*rows, strict=True)))
 
-    async def _first_rejected(self, session: Session, rows: Sequence[TextRow]) -> int:
+    async def _first_rejected(self, session: ServerSession, rows: Sequence[TextRow]) -> int:
         """Return the index of the first row that the table rejects, by trials that are rolled back."""
         good, bad = 0, len(rows)  # rows[:good] are accepted, and rows[:bad] are not
         while bad - good > 1:
@@ -201,18 +196,18 @@ class Upsert:
                 await session.roll_back()
         return good
 
-    async def prepare(self, session: Session) -> None:
+    async def prepare(self, session: ServerSession) -> None:
         """Prepare the session for ``load``; outside of a transaction."""
         await session.execute(
             f"CREATE TEMPORARY TABLE IF NOT EXISTS {self._LOADED} (LIKE {self.table.full_name} INCLUDING DEFAULTS "
             f"INCLUDING CONSTRAINTS INCLUDING GENERATED, _aflow_number bigserial) ON COMMIT DELETE ROWS"
         )
 
-    async def load(self, session: Session, payload: bytes) -> int:
+    async def load(self, session: ServerSession, payload: bytes) -> int:
         """Load rows into the temporary table. Raises ``RowRejected`` or ``Rejected``."""
         return await _copy(session, None, self._LOADED, self.table.names, payload)
 
-    async def finish(self, session: Session) -> None:
+    async def finish(self, session: ServerSession) -> None:
         """Write the last row of each key into the table. Raises ``Rejected``."""
         await session.execute(self._merge)
 
@@ -228,7 +223,7 @@ def _payload(rows: Sequence[TextRow]) -> bytes:
 
 
 async def _copy(
-    session: Session, schema: str | None, table: str, columns: Sequence[str], payload: bytes
+    session: ServerSession, schema: str | None, table: str, columns: Sequence[str], payload: bytes
 ) -> int:
     try:
         return await session.copy(schema, table, columns, payload)

@@ -20,8 +20,8 @@ from aflow.errors import FlowDefinitionError, RestoreError, described, shown
 from aflow_connectors.arguments import checked_dead_letters, checked_texts
 from aflow_connectors.bad_records import BadRecords
 from aflow_connectors.json_decoder import converter
-from aflow_connectors.postgres.client import TIMEOUT, Link, Server, Session
-from aflow_connectors.postgres.table import Column, Table, look_up, quoted
+from aflow_connectors.postgres.client import TIMEOUT, Server, ServerLink, ServerSession
+from aflow_connectors.postgres.table import Column, TableColumns, look_up, quoted
 from aflow_connectors.postgres.text_values import to_text
 from aflow_connectors.reconnect import Reconnect
 from aflow_connectors.rows import checked_columns, checked_table
@@ -138,7 +138,7 @@ class PostgresTable(Source[T]):
     async def reader(self, split: Split, position: Position | None) -> Reader[T]:
         number = [one.id for one in await self.splits()].index(split.id)
         edges, last = [None, *self.bounds, None], self._last(position)
-        link = Link(self.server, f"table {self.table!r}", SourceError)
+        link = ServerLink(self.server, f"table {self.table!r}", SourceError)
         try:
             table = await look_up(link, self.table, self.columns, written=False)
             whole = await look_up(link, self.table, None, written=False)
@@ -151,15 +151,15 @@ class PostgresTable(Source[T]):
         pages = _Pages(table, keys, self.where, edges[number], edges[number + 1])
         return _TableReader(link, pages, self._convert, bad, self.page, last)
 
-    def _keys(self, link: Link, table: Table) -> Sequence[Column]:
+    def _keys(self, link: ServerLink, table: TableColumns) -> Sequence[Column]:
         columns = {column.name: column for column in table.columns}
         missing = [name for name in self.key if name not in columns]
         if missing:
             raise link.error(f"there is no column {missing[0]!r}, named in key=")
         return [columns[name] for name in self.key]
 
-    async def _check_unique(self, link: Link, table: Table) -> None:
-        async def check(session: Session) -> tuple[bool, bool]:
+    async def _check_unique(self, link: ServerLink, table: TableColumns) -> None:
+        async def check(session: ServerSession) -> tuple[bool, bool]:
             ((unique, nullable),) = await session.fetch(_IS_UNIQUE, table.full_name, list(self.key))
             return unique, nullable
 
@@ -189,7 +189,7 @@ class _Pages:
 
     def __init__(
         self,
-        table: Table,
+        table: TableColumns,
         keys: Sequence[Column],
         where: str | None,
         begin: tuple[str, ...] | None,
@@ -208,7 +208,7 @@ class _Pages:
         self.names = table.names
 
     async def after(
-        self, session: Session, last: tuple[str, ...] | None, count: int
+        self, session: ServerSession, last: tuple[str, ...] | None, count: int
     ) -> Sequence[Any]:
         """Return at most ``count`` rows after key ``last``, each with the texts of its key at the end."""
         values: list[object] = [count]
@@ -234,7 +234,7 @@ class _Pages:
 class _TableReader(Reader[T]):
     def __init__(
         self,
-        link: Link,
+        link: ServerLink,
         pages: _Pages,
         convert: Callable[[dict[str, Any]], T],
         bad: BadRecords,
@@ -270,7 +270,7 @@ class _TableReader(Reader[T]):
         return Chunk(values, list(key), rejected=rejected)
 
     async def _fetch(self) -> None:
-        async def fetch(session: Session) -> Sequence[Any]:
+        async def fetch(session: ServerSession) -> Sequence[Any]:
             return await self._pages.after(session, self._last, self._page)
 
         rows = await self._link.run(fetch, "cannot read the next rows")

@@ -9,11 +9,11 @@ from typing import Final, TypeVar
 
 from aflow.connect import Batch, Committable, Writer
 from aflow.errors import shown
-from aflow_connectors.postgres.client import ConnectionLost, Link, Rejected, Session
-from aflow_connectors.postgres.staged_rows import Fenced, PreparedRows, Staging, WrongCount
-from aflow_connectors.postgres.table import RowRejected, WriteMethod, advice
+from aflow_connectors.postgres.client import ConnectionLost, Rejected, ServerLink, ServerSession
+from aflow_connectors.postgres.staged_rows import Fenced, PreparedEpoch, Staging, WrongCount
+from aflow_connectors.postgres.table import WriteMethod, advice
 from aflow_connectors.postgres.text_values import TextRejected, TextRow, copy_payload
-from aflow_connectors.rows import RowMapper
+from aflow_connectors.rows import RowMapper, RowRejected
 
 T = TypeVar("T")
 
@@ -25,10 +25,10 @@ _KEPT: Final = 16 << 20
 _MOST_OPEN: Final = 3
 
 
-class DirectWriter(Writer[T]):
+class BatchWriter(Writer[T]):
     """Writes each batch into the table, in a transaction of its own."""
 
-    def __init__(self, link: Link, rows: RowMapper[T, TextRow], method: WriteMethod) -> None:
+    def __init__(self, link: ServerLink, rows: RowMapper[T, TextRow], method: WriteMethod) -> None:
         self._link = link
         self._rows = rows
         self._method = method
@@ -60,13 +60,13 @@ class _Epoch:
     kept: list[bytes] | None = field(default_factory=list[bytes])
     """All chunks, unless they exceed ``_KEPT``."""
     kept_bytes: int = 0
-    session: Session | None = None
+    session: ServerSession | None = None
     """Its transaction has all rows so far. None: they are loaded at the commit."""
     is_checked: bool = True
     """False if the transaction was given up."""
 
 
-class StagingWriter(Writer[T]):
+class EpochWriter(Writer[T]):
     """Stages rows, and loads them in a transaction that ``commit`` ends.
 
     The transaction shows before a checkpoint completes whether the table accepts the rows, and makes commits short. It
@@ -74,7 +74,7 @@ class StagingWriter(Writer[T]):
     """
 
     def __init__(
-        self, link: Link, rows: RowMapper[T, TextRow], staging: Staging, number: int
+        self, link: ServerLink, rows: RowMapper[T, TextRow], staging: Staging, number: int
     ) -> None:
         self._link = link
         self._rows = rows
@@ -86,7 +86,7 @@ class StagingWriter(Writer[T]):
         #: Prepared epochs that wait for their commit, by their checkpoint.
         self._sealed: dict[int, _Epoch] = {}
         #: Sessions without a transaction.
-        self._free: list[Session] = []
+        self._free: list[ServerSession] = []
 
     async def write(self, batch: Batch[T]) -> None:
         self._buffer += self._rows.of(batch.values)
@@ -100,7 +100,7 @@ class StagingWriter(Writer[T]):
         staging = self._staging
         if epoch.rows:
             self._sealed[checkpoint] = epoch
-        return PreparedRows(
+        return PreparedEpoch(
             owner=staging.owner,
             run=staging.run,
             writer=self._number,
@@ -112,7 +112,7 @@ class StagingWriter(Writer[T]):
         ).stored()
 
     async def commit(self, committable: Committable) -> None:
-        prepared = PreparedRows.of(committable, sink=self._staging.sink)
+        prepared = PreparedEpoch.of(committable, sink=self._staging.sink)
         if (prepared.owner, prepared.run) != (self._staging.owner, self._staging.run):
             raise self._link.error(
                 f"checkpoint {prepared.checkpoint} names rows of run {prepared.owner}/{prepared.run}, not of this one "
@@ -208,7 +208,7 @@ class StagingWriter(Writer[T]):
         if session is not None:
             session.terminate()
 
-    async def _end_transaction(self, epoch: _Epoch, prepared: PreparedRows) -> bool:
+    async def _end_transaction(self, epoch: _Epoch, prepared: PreparedEpoch) -> bool:
         """Commit the transaction of the epoch. Return False if it is lost, or conflicts with others."""
         session = epoch.session
         if session is None:
@@ -231,7 +231,7 @@ class StagingWriter(Writer[T]):
 
 
 async def write_prepared(
-    staging: Staging, session: Session, prepared: PreparedRows, kept: Sequence[bytes] | None
+    staging: Staging, session: ServerSession, prepared: PreparedEpoch, kept: Sequence[bytes] | None
 ) -> None:
     """Commit staged rows in a transaction of their own; idempotent. Raises as ``Staging.write``."""
     await staging.method.prepare(session)
@@ -239,7 +239,7 @@ async def write_prepared(
         await staging.write(session, prepared, kept)
 
 
-def commit_failed(staging: Staging, prepared: PreparedRows, cause: Exception) -> str:
+def commit_failed(staging: Staging, prepared: PreparedEpoch, cause: Exception) -> str:
     """Return the reason and the next step for rows of a complete checkpoint that the table rejects."""
     reason = (
         f"cannot commit checkpoint {prepared.checkpoint} to table {staging.table.name!r}: {cause}"

@@ -7,8 +7,8 @@ from functools import partial
 from typing import Final, TypeVar
 
 from aflow.connect import Batch, Committable, Writer
-from aflow_connectors.rows import RowMapper
-from aflow_connectors.sqlite.database import Database, Row, RowRejected
+from aflow_connectors.rows import RowMapper, RowRejected
+from aflow_connectors.sqlite.database import Database, Row
 from aflow_connectors.sqlite.staged_rows import PreparedRows, StagingTable
 from aflow_connectors.worker_thread import WorkerThread
 

@@ -201,8 +201,10 @@ async def test_tables_columns_and_keys_that_do_not_exist_are_named(database: Dat
 def test_invalid_arguments_are_refused_and_no_password_is_shown(
     arguments: dict[str, Any], reason: str
 ) -> None:
+    given: dict[str, Any] = {"dsn": ADDRESS, "table": "t", **arguments}
+
     with pytest.raises(FlowDefinitionError, match=reason) as told:
-        PostgresSink(**{"dsn": ADDRESS, "table": "t", **arguments})
+        PostgresSink(**given)
 
     assert "secret" not in str(told.value)
 

@@ -207,5 +207,10 @@ async def test_connections_that_are_cut_lose_and_repeat_no_row(database: Databas
     ids=repr,
 )
 async def test_invalid_arguments_are_refused(arguments: dict[str, Any], reason: str) -> None:
+    given: dict[str, Any] = {
+        **{"dsn": "postgresql://localhost/db", "table": "t", "key": "k"},
+        **arguments,
+    }
+
     with pytest.raises(FlowDefinitionError, match=reason):
-        PostgresTable(**{"dsn": "postgresql://localhost/db", "table": "t", "key": "k", **arguments})
+        PostgresTable(**given)
