@@ -147,6 +147,9 @@ class ServerSession:
         except TimeoutError as exc:
             self.terminate()
             raise ConnectionLost(f"the server has not answered for {self._timeout:g} s") from exc
+        except ConnectionLost:
+            self.terminate()
+            raise
 
 
 @contextmanager
@@ -164,6 +167,9 @@ def _translated(closed: Callable[[], bool]) -> Generator[None]:
             raise ConnectionLost(described(exc)) from exc
         if isinstance(state, str):
             raise Rejected(exc) from exc
+        if type(exc).__module__.startswith("asyncpg") and not isinstance(exc, ValueError):
+            # The client cannot use the connection: the server went away in the middle of an operation.
+            raise ConnectionLost(described(exc)) from exc
         raise
 
 

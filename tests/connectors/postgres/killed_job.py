@@ -1,6 +1,6 @@
 """A job that the tests kill: ``python -m tests.connectors.postgres.killed_job ADDRESS FOLDER PARALLELISM``.
 
-A table is read, each row passes an async call, windows are summed by key, and both sinks of PostgreSQL write the results.
+A table is read, each row passes an async call, windows are summed by key, and both sinks of PostgreSQL write the sums.
 The job is restored from its checkpoints in FOLDER, if there are any.
 """
 
@@ -43,10 +43,10 @@ def flow_of(address: str) -> af.Flow:
     source = PostgresTable(address, "events", key="id", of=Event, page=50)
     sums = (
         flow.source(source, name="events")
-        .map_async(called, name="called", concurrency=8)
+        .map_async(called, name="called", capacity=8)
         .event_time(lambda e: datetime.fromtimestamp(e.second, UTC), max_delay=timedelta(seconds=1))
         .key_by(lambda e: e.key)
-        .window(af.windows.Tumbling(timedelta(seconds=SIZE)))
+        .window(af.Tumbling(timedelta(seconds=SIZE)))
         .fold(int, lambda total, e: total + e.id, name="sums")
         .map(lambda r: Sum(r.key, r.window.start_time, r.value), name="row")
     )

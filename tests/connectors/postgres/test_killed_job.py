@@ -65,7 +65,7 @@ async def test_each_result_is_written_once_though_the_job_and_the_server_are_kil
     own_server.start()
     _, errors = await job.communicate()
 
-    assert (job.returncode, errors.decode()) == (0, "")
+    assert job.returncode == 0, errors.decode()
     expected = await database.fetch(EXPECTED)
     assert await database.fetch("SELECT * FROM appended ORDER BY 1, 2") == expected
     assert await database.fetch("SELECT * FROM replaced ORDER BY 1, 2") == expected

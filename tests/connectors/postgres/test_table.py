@@ -208,7 +208,9 @@ async def test_connections_that_are_cut_lose_and_repeat_no_row(database: Databas
 )
 async def test_invalid_arguments_are_refused(arguments: dict[str, Any], reason: str) -> None:
     given: dict[str, Any] = {
-        **{"dsn": "postgresql://localhost/db", "table": "t", "key": "k"},
+        "dsn": "postgresql://localhost/db",
+        "table": "t",
+        "key": "k",
         **arguments,
     }
 
