@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from typing import Generic, TypeAlias, TypeVar, cast
 
 from aflow.connect import SinkError
@@ -28,7 +29,7 @@ class RowRejected(Exception):
 class RowMapper(Generic[T, R]):
     """Maps records to rows: by ``row``, or from the fields of the record without it.
 
-    ``convert`` converts the values of a row to types of the database. It raises ``TypeError`` or ``ValueError`` for an
+    ``convert`` converts the values of rows to types of the database. It raises ``TypeError`` or ``ValueError`` for an
     unsupported one. ``refused`` returns the error for a record and a reason.
     """
 
@@ -36,7 +37,7 @@ class RowMapper(Generic[T, R]):
         self,
         columns: Sequence[str],
         row: RowOf[T] | None,
-        convert: Callable[[Sequence[object]], R],
+        convert: Callable[[Sequence[Sequence[object]]], list[R]],
         refused: Callable[[object, object], SinkError],
         *,
         exact: bool,
@@ -50,14 +51,37 @@ class RowMapper(Generic[T, R]):
 
     def of(self, records: Sequence[T]) -> list[R]:
         """Return one row for each record. Raises ``SinkError`` that shows the record."""
-        return [self._one(record) for record in records]
+        try:
+            # Hot path of the sinks: all at once, and one by one only to find the record of an error.
+            rows = records if self._row is None else list(map(self._row, records))
+            return self._convert(self._values_of_all(rows))
+        except (TypeError, ValueError, KeyError):
+            return [self._one(record) for record in records]
 
     def _one(self, record: T) -> R:
         try:
-            return self._convert(self._values(record if self._row is None else self._row(record)))
+            (row,) = self._convert(
+                [self._values(record if self._row is None else self._row(record))]
+            )
+            return row
         except (TypeError, ValueError, KeyError) as exc:
             reason = f"it has no field {exc}" if isinstance(exc, KeyError) else exc
             raise self.refused(record, reason) from exc
+
+    def _values_of_all(self, rows: Sequence[object]) -> Sequence[Sequence[object]]:
+        kinds = set(map(type, rows))
+        count = len(self._columns)
+        if kinds == {tuple} and self._row is not None:
+            tuples = cast(Sequence[tuple[object, ...]], rows)
+            if set(map(len, tuples)) == {count}:
+                return tuples
+        elif kinds == {dict} and count > 1:
+            dicts = cast(Sequence[dict[str, object]], rows)
+            if not self._exact or set(map(len, dicts)) == {count}:
+                return list(map(itemgetter(*self._columns), dicts))
+        elif len(kinds) == 1 and getattr(*kinds, "_fields", None) == self._columns:
+            return cast(Sequence[tuple[object, ...]], rows)
+        return [self._values(row) for row in rows]
 
     def _values(self, row: object) -> Sequence[object]:
         columns = self._columns

@@ -14,6 +14,7 @@ from aflow_connectors.postgres.text_values import (
     converter,
     copy_payload,
     refuse_surrogates,
+    texts_of,
 )
 from aflow_connectors.rows import RowRejected
 
@@ -62,12 +63,16 @@ class TableColumns:
         return tuple(column.name for column in self.columns)
 
     @property
-    def convert(self) -> Callable[[Sequence[object]], TextRow]:
-        """Return the function that converts a row to text. It raises ``TypeError`` or ``ValueError``."""
+    def convert(self) -> Callable[[Sequence[Sequence[object]]], list[TextRow]]:
+        """Return the function that converts rows to text. It raises ``TypeError`` or ``ValueError``."""
         converters = [converter(column.base, column.category) for column in self.columns]
 
-        def converted(values: Sequence[object]) -> TextRow:
-            return tuple([one(value) for one, value in zip(converters, values, strict=True)])
+        def converted(rows: Sequence[Sequence[object]]) -> list[TextRow]:
+            columns = zip(*rows, strict=True)
+            texts = (
+                [texts_of(*one) for one in zip(converters, columns, strict=True)] if rows else []
+            )
+            return list(zip(*texts, strict=True))
 
         return converted
 

@@ -6,7 +6,6 @@ transaction stays open, and a page costs the same at the end of the table as at 
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from itertools import pairwise
@@ -29,6 +28,9 @@ from aflow_connectors.rows import checked_columns, checked_table
 T = TypeVar("T")
 
 _RECONNECT: Final = Reconnect()
+
+#: Types of keys whose values in Python have the text of the server.
+_EXACT: Final = frozenset({"int2", "int4", "int8", "text", "varchar", "uuid"})
 
 #: True for a unique index of all rows over some of the columns of the key, none of which may be NULL.
 _IS_UNIQUE: Final = """
@@ -202,6 +204,13 @@ class _Pages:
         self._key = ", ".join(f"{table.full_name}.{quoted(column.name)}" for column in keys)
         self._where = where
         self._begin, self._end = begin, end
+        names = table.names
+        #: Columns of the key whose values in Python have exact texts; None if the server has to give the texts.
+        self._exact = (
+            [names.index(column.name) for column in keys]
+            if all(column.base in _EXACT and column.name in names for column in keys)
+            else None
+        )
         self.json = [
             n for n, column in enumerate(table.columns) if column.base in ("json", "jsonb")
         ]
@@ -218,12 +227,35 @@ class _Pages:
             conditions.append(self._compared(">" if last else ">=", begin, values))
         if self._end is not None:
             conditions.append(self._compared("<", self._end, values))
-        texts = ", ".join(f"{quoted(column.name)}::text" for column in self._keys)
+        texts = "".join(
+            f", {quoted(column.name)}::text"
+            for column in (self._keys if self._exact is None else ())
+        )
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
         return await session.fetch(
-            f"SELECT {self._names}, {texts} FROM {self._table.full_name}{where} ORDER BY {self._key} LIMIT $1",
+            f"SELECT {self._names}{texts} FROM {self._table.full_name}{where} ORDER BY {self._key} LIMIT $1",
             *values,
         )
+
+    def key_of(self, row: Sequence[Any]) -> tuple[str, ...]:
+        """Return the texts of the key of ``row``."""
+        if self._exact is None:
+            return tuple(row)[len(self.names) :]
+        return tuple([str(row[number]) for number in self._exact])
+
+    def records(self, rows: Sequence[Any]) -> list[dict[str, Any]]:
+        """Return ``rows`` as dicts, without texts of keys."""
+        names = self.names
+        if self._exact is None:
+            records = [dict(zip(names, row, strict=False)) for row in rows]
+        else:
+            records = list(map(dict, rows))
+        for number in self.json:
+            name = names[number]
+            for record in records:
+                if record[name] is not None:
+                    record[name] = orjson.loads(record[name])
+        return records
 
     def _compared(self, operator: str, key: tuple[str, ...], values: list[object]) -> str:
         given = [f"${len(values) + n + 1}::text::{c.type}" for n, c in enumerate(self._keys)]
@@ -236,7 +268,7 @@ class _TableReader(Reader[T]):
         self,
         link: ServerLink,
         pages: _Pages,
-        convert: Callable[[dict[str, Any]], T],
+        convert: Callable[[dict[str, Any]], T] | None,
         bad: BadRecords,
         page: int,
         last: tuple[str, ...] | None,
@@ -249,49 +281,58 @@ class _TableReader(Reader[T]):
         #: Key of the last row that was fetched.
         self._last = last
         #: Rows that were fetched and not returned yet.
-        self._rows: deque[Any] = deque()
+        self._rows: Sequence[Any] = ()
 
     async def read(self, limit: int) -> Chunk[T] | None:
         if not self._rows:
             await self._fetch()
         if not self._rows:
             return None
+        rows, self._rows = self._rows[:limit], self._rows[limit:]
+        records = self._pages.records(rows)
+        position = list(self._pages.key_of(rows[-1]))
+        convert = self._convert
+        if convert is None:
+            return Chunk(cast("list[T]", records), position)
+        try:
+            return Chunk(list(map(convert, records)), position)
+        except (msgspec.ValidationError, ValueError):
+            return self._each(rows, records, convert, position)
+
+    def _each(
+        self,
+        rows: Sequence[Any],
+        records: Sequence[dict[str, Any]],
+        convert: Callable[[dict[str, Any]], T],
+        position: Position,
+    ) -> Chunk[T]:
         values: list[T] = []
         rejected: list[BadRecord] = []
-        key: tuple[str, ...] = ()
-        for _ in range(min(limit, len(self._rows))):
-            row = tuple(self._rows.popleft())
-            key = row[len(self._pages.names) :]
+        for row, record in zip(rows, records, strict=True):
             try:
-                values.append(self._convert(self._record(row)))
+                values.append(convert(record))
             except (msgspec.ValidationError, ValueError) as exc:
-                raw = repr(row[: len(self._pages.names)]).encode(errors="backslashreplace")
-                rejected.append(self._bad.bad(f"key {', '.join(key)}", str(exc), raw))
-        return Chunk(values, list(key), rejected=rejected)
+                raw = repr(tuple(record.values())).encode(errors="backslashreplace")
+                where = f"key {', '.join(self._pages.key_of(row))}"
+                rejected.append(self._bad.bad(where, str(exc), raw))
+        return Chunk(values, position, rejected=rejected)
 
     async def _fetch(self) -> None:
         async def fetch(session: ServerSession) -> Sequence[Any]:
             return await self._pages.after(session, self._last, self._page)
 
         rows = await self._link.run(fetch, "cannot read the next rows")
-        self._rows.extend(rows)
+        self._rows = rows
         if rows:
-            self._last = tuple(rows[-1])[len(self._pages.names) :]
-
-    def _record(self, row: Sequence[Any]) -> dict[str, Any]:
-        record = dict(zip(self._pages.names, row, strict=False))
-        for number in self._pages.json:
-            text = row[number]
-            record[self._pages.names[number]] = None if text is None else orjson.loads(text)
-        return record
+            self._last = self._pages.key_of(rows[-1])
 
     async def close(self) -> None:
         await self._link.close()
 
 
-def _converter(owner: str, of: type[T] | None) -> Callable[[dict[str, Any]], T]:
+def _converter(owner: str, of: type[T] | None) -> Callable[[dict[str, Any]], T] | None:
     if of is None:
-        return cast("Callable[[dict[str, Any]], T]", lambda row: row)
+        return None
     try:
         return converter(of)
     except TypeError as exc:

@@ -106,6 +106,22 @@ def converter(base_type: str, category: str) -> Callable[[Any], str | None]:
     return zoned_text if base_type == "timestamptz" else to_text
 
 
+def texts_of(
+    convert: Callable[[Any], str | None], values: Sequence[object]
+) -> Sequence[str | None]:
+    """Return ``values`` of a column, converted by ``convert``."""
+    if convert is to_text:
+        # Hot path of the sinks: loops in C for columns of one type.
+        kinds = set(map(type, values))
+        if kinds == {str}:
+            return cast(Sequence[str], values)
+        if kinds == {int}:
+            return list(map(str, values))
+        if kinds == {float}:
+            return list(map(repr, values))
+    return list(map(convert, values))
+
+
 class TextRejected(Exception):
     """Raised for row ``index`` with text that is none: half of a surrogate pair."""
 
@@ -116,24 +132,22 @@ class TextRejected(Exception):
 
 def copy_payload(rows: Sequence[TextRow]) -> bytes:
     """Return ``rows`` in the text format of COPY. Raises ``TextRejected``."""
-    special = _SPECIAL.search
-    text = "\n".join(
-        [
-            "\t".join(
-                [
-                    "\\N" if value is None else _escaped(value) if special(value) else value
-                    for value in row
-                ]
-            )
-            for row in rows
-        ]
-    )
+    columns = map(_copied, zip(*rows, strict=True))
+    text = "\n".join(map("\t".join, zip(*columns, strict=True)))
     try:
         return (text + "\n").encode() if rows else b""
     except UnicodeEncodeError:
         for index, row in enumerate(rows):
             refuse_surrogates(index, row)
         raise
+
+
+def _copied(column: Sequence[str | None]) -> Sequence[str]:
+    if None not in column:
+        texts = cast(Sequence[str], column)
+        if not _SPECIAL.search("".join(texts)):
+            return texts
+    return ["\\N" if value is None else _escaped(value) for value in column]
 
 
 def refuse_surrogates(index: int, row: TextRow) -> None:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import asyncio
+from collections.abc import Awaitable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, TypeVar
@@ -148,20 +149,24 @@ class EpochWriter(Writer[T]):
         rows, epoch, staging = self._buffer[:count], self._epoch, self._staging
         try:
             payload = copy_payload(rows)
-            await self._load(epoch, payload)
-            await self._link.attempt(
-                partial(
-                    staging.stage,
-                    writer=self._number,
-                    epoch=epoch.number,
-                    number=epoch.chunks,
-                    payload=payload,
-                )
-            )
-        except (RowRejected, TextRejected) as exc:
+        except TextRejected as exc:
             raise self._refused(rows[exc.index], exc) from exc
-        except (Rejected, Fenced) as exc:
-            raise self._link.error(f"cannot stage rows: {exc}") from exc
+        stage = partial(
+            staging.stage,
+            writer=self._number,
+            epoch=epoch.number,
+            number=epoch.chunks,
+            payload=payload,
+        )
+        # Two connections, so two processes of the server.
+        async with asyncio.TaskGroup() as both:
+            loading = both.create_task(_failure(self._load(epoch, payload)))
+            staged = both.create_task(_failure(self._link.attempt(stage)))
+        failure = loading.result() or staged.result()
+        if isinstance(failure, RowRejected):
+            raise self._refused(rows[failure.index], failure) from failure
+        if failure is not None:
+            raise self._link.error(f"cannot stage rows: {failure}") from failure
         del self._buffer[:count]
         epoch.rows += count
         epoch.chunks += 1
@@ -228,6 +233,15 @@ class EpochWriter(Writer[T]):
         epoch.session = None
         self._free.append(session)
         return True
+
+
+async def _failure(operation: Awaitable[object]) -> Exception | None:
+    """Await ``operation``, and return its error of the server."""
+    try:
+        await operation
+    except (RowRejected, Rejected, Fenced) as exc:
+        return exc
+    return None
 
 
 async def write_prepared(

@@ -77,8 +77,11 @@ def row_mapper(
     return RowMapper(table.columns, row, _converted, refused, exact=exact)
 
 
-def _converted(values: Sequence[object]) -> Row:
-    return tuple(value if type(value) in _AS_THEY_ARE else to_sql(value) for value in values)
+def _converted(rows: Sequence[Sequence[object]]) -> list[Row]:
+    return [
+        tuple([value if type(value) in _AS_THEY_ARE else to_sql(value) for value in row])
+        for row in rows
+    ]
 
 
 def to_sql(value: object) -> str | int | float | bytes | None:
