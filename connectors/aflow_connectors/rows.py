@@ -78,8 +78,9 @@ class RowMapper(Generic[T, R]):
         elif kinds == {dict} and count > 1:
             dicts = cast(Sequence[dict[str, object]], rows)
             if not self._exact or set(map(len, dicts)) == {count}:
-                return list(map(itemgetter(*self._columns), dicts))
-        elif len(kinds) == 1 and getattr(*kinds, "_fields", None) == self._columns:
+                get = cast("Callable[[object], tuple[object, ...]]", itemgetter(*self._columns))
+                return list(map(get, dicts))
+        elif len(kinds) == 1 and getattr(kinds.pop(), "_fields", None) == self._columns:
             return cast(Sequence[tuple[object, ...]], rows)
         return [self._values(row) for row in rows]
 

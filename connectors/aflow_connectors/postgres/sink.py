@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from typing import Final, Generic, TypeVar, cast
 
@@ -19,13 +19,11 @@ from aflow_connectors.postgres.staged_rows import (
 )
 from aflow_connectors.postgres.table import (
     Append,
-    TableColumns,
     Upsert,
     WriteMethod,
     advice,
     look_up,
 )
-from aflow_connectors.postgres.text_values import TextRow
 from aflow_connectors.postgres.writers import BatchWriter, EpochWriter, commit_failed
 from aflow_connectors.reconnect import Reconnect
 from aflow_connectors.rows import (
@@ -39,6 +37,7 @@ from aflow_connectors.rows import (
 )
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 _RECONNECT: Final = Reconnect()
 
@@ -70,11 +69,14 @@ class _TableSink(Sink[T], Generic[T]):
         link = self._link(context.name)
         try:
             method = await self._looked_up(link)
-            rows = self._mapper(link, method.table)
-            if not context.checkpoints or self.delivery is not Delivery.TRANSACTIONAL:
-                return BatchWriter(link, rows, method)
-            staging = await self._staging(link, context.name, method)
-            return EpochWriter(link, rows, staging, context.subtask)
+            lines = self._mapper(link, method.table.names, method.table.lines)
+            if context.checkpoints and self.delivery is Delivery.TRANSACTIONAL:
+                staging = await self._staging(link, context.name, method)
+                return EpochWriter(link, lines, staging, context.subtask)
+            if isinstance(method, Append):
+                return BatchWriter(link, lines, method.write, self.table)
+            texts = self._mapper(link, method.table.names, method.table.texts)
+            return BatchWriter(link, texts, method.write, self.table)
         except BaseException:
             await link.close()
             raise
@@ -146,12 +148,17 @@ class _TableSink(Sink[T], Generic[T]):
             raise link.error(f"cannot write into table {self.table!r}: {exc}{advice(exc)}") from exc
         return method
 
-    def _mapper(self, link: ServerLink, table: TableColumns) -> RowMapper[T, TextRow]:
+    def _mapper(
+        self,
+        link: ServerLink,
+        columns: Sequence[str],
+        convert: Callable[[Sequence[Sequence[object]]], list[R]],
+    ) -> RowMapper[T, R]:
         def refused(record: object, reason: object) -> SinkError:
             text = f"table {self.table!r} cannot take record {shown(record)}: {reason}"
             return cast(SinkError, link.error(text))
 
-        return RowMapper(table.names, self.row, table.convert, refused, exact=self.columns is None)
+        return RowMapper(columns, self.row, convert, refused, exact=self.columns is None)
 
 
 class PostgresSink(_TableSink[T]):

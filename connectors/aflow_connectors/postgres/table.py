@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Final
 
@@ -12,6 +12,7 @@ from aflow_connectors.postgres.text_values import (
     TextRejected,
     TextRow,
     converter,
+    copy_lines,
     copy_payload,
     refuse_surrogates,
     texts_of,
@@ -62,19 +63,20 @@ class TableColumns:
     def names(self) -> tuple[str, ...]:
         return tuple(column.name for column in self.columns)
 
-    @property
-    def convert(self) -> Callable[[Sequence[Sequence[object]]], list[TextRow]]:
-        """Return the function that converts rows to text. It raises ``TypeError`` or ``ValueError``."""
-        converters = [converter(column.base, column.category) for column in self.columns]
+    def texts(self, rows: Sequence[Sequence[object]]) -> list[TextRow]:
+        """Return ``rows`` as text. Raises ``TypeError`` or ``ValueError`` for a value that has none."""
+        return list(zip(*self._columns_of(rows), strict=True))
 
-        def converted(rows: Sequence[Sequence[object]]) -> list[TextRow]:
-            columns = zip(*rows, strict=True)
-            texts = (
-                [texts_of(*one) for one in zip(converters, columns, strict=True)] if rows else []
-            )
-            return list(zip(*texts, strict=True))
+    def lines(self, rows: Sequence[Sequence[object]]) -> list[str]:
+        """Return ``rows`` as lines of COPY. Raises ``TypeError`` or ``ValueError`` for a value that has none."""
+        return copy_lines(self._columns_of(rows))
 
-        return converted
+    def _columns_of(self, rows: Sequence[Sequence[object]]) -> list[Sequence[str | None]]:
+        columns = zip(*rows, strict=True)
+        return [
+            texts_of(converter(column.base, column.category), values)
+            for column, values in zip(self.columns, columns, strict=bool(rows))
+        ]
 
 
 async def look_up(
@@ -113,9 +115,13 @@ class Append:
     def __init__(self, table: TableColumns) -> None:
         self.table = table
 
-    async def write(self, session: ServerSession, rows: Sequence[TextRow]) -> None:
-        """Write ``rows`` in a transaction. Raises ``RowRejected`` or ``Rejected``."""
-        await self.load(session, _payload(rows))
+    async def write(self, session: ServerSession, rows: Sequence[str]) -> None:
+        """Write lines of COPY in a transaction. Raises ``RowRejected`` or ``Rejected``."""
+        try:
+            payload = copy_payload(rows)
+        except TextRejected as exc:
+            raise RowRejected(exc.index, exc) from exc
+        await self.load(session, payload)
 
     async def prepare(self, session: ServerSession) -> None:
         """Prepare the session for ``load``; outside of a transaction. A no-op."""
@@ -218,13 +224,6 @@ class Upsert:
 
 
 WriteMethod = Append | Upsert
-
-
-def _payload(rows: Sequence[TextRow]) -> bytes:
-    try:
-        return copy_payload(rows)
-    except TextRejected as exc:
-        raise RowRejected(exc.index, exc) from exc
 
 
 async def _copy(

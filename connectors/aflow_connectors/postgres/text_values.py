@@ -7,7 +7,7 @@ exactly as in an SQL literal of the column's type.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import date, datetime, time, timedelta
 from enum import Enum
 from typing import Any, Final, cast
@@ -130,15 +130,23 @@ class TextRejected(Exception):
         self.index = index
 
 
-def copy_payload(rows: Sequence[TextRow]) -> bytes:
-    """Return ``rows`` in the text format of COPY. Raises ``TextRejected``."""
-    columns = map(_copied, zip(*rows, strict=True))
-    text = "\n".join(map("\t".join, zip(*columns, strict=True)))
+def copy_lines(columns: Iterable[Sequence[str | None]]) -> list[str]:
+    """Return rows, given by ``columns``, as lines of the text format of COPY."""
+    return list(map("\t".join, zip(*map(_copied, columns), strict=True)))
+
+
+def values_of_line(line: str) -> list[str | None]:
+    """Return the values of a line of COPY, for messages: escapes are kept."""
+    return [None if value == "\\N" else value for value in line.split("\t")]
+
+
+def copy_payload(lines: Sequence[str]) -> bytes:
+    """Return ``lines`` for COPY. Raises ``TextRejected``."""
     try:
-        return (text + "\n").encode() if rows else b""
+        return ("\n".join(lines) + "\n").encode() if lines else b""
     except UnicodeEncodeError:
-        for index, row in enumerate(rows):
-            refuse_surrogates(index, row)
+        for index, line in enumerate(lines):
+            refuse_surrogates(index, (line,))
         raise
 
 

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, TypeVar
+from typing import Final, Generic, TypeVar
 
 from aflow.connect import Batch, Committable, Writer
 from aflow.errors import shown
 from aflow_connectors.postgres.client import ConnectionLost, Rejected, ServerLink, ServerSession
 from aflow_connectors.postgres.staged_rows import Fenced, PreparedEpoch, Staging, WrongCount
-from aflow_connectors.postgres.table import WriteMethod, advice
-from aflow_connectors.postgres.text_values import TextRejected, TextRow, copy_payload
+from aflow_connectors.postgres.table import advice
+from aflow_connectors.postgres.text_values import TextRejected, copy_payload, values_of_line
 from aflow_connectors.rows import RowMapper, RowRejected
 
 T = TypeVar("T")
+R = TypeVar("R")
 
 #: Number of rows that are buffered before they are staged.
 _STAGED_AT: Final = 4096
@@ -26,19 +27,28 @@ _KEPT: Final = 16 << 20
 _MOST_OPEN: Final = 3
 
 
-class BatchWriter(Writer[T]):
-    """Writes each batch into the table, in a transaction of its own."""
+class BatchWriter(Writer[T], Generic[T, R]):
+    """Writes each batch into ``table``, in a transaction of its own.
 
-    def __init__(self, link: ServerLink, rows: RowMapper[T, TextRow], method: WriteMethod) -> None:
+    ``insert`` writes rows. It raises ``RowRejected`` or ``Rejected``.
+    """
+
+    def __init__(
+        self,
+        link: ServerLink,
+        rows: RowMapper[T, R],
+        insert: Callable[[ServerSession, Sequence[R]], Awaitable[None]],
+        table: str,
+    ) -> None:
         self._link = link
         self._rows = rows
-        self._method = method
-        self._table = method.table.name
+        self._insert = insert
+        self._table = table
 
     async def write(self, batch: Batch[T]) -> None:
         rows = self._rows.of(batch.values)
         try:
-            await self._link.attempt(partial(self._method.write, rows=rows))
+            await self._link.attempt(lambda session: self._insert(session, rows))
         except RowRejected as exc:
             raise self._rows.refused(batch.values[exc.index], exc) from exc
         except Rejected as exc:
@@ -75,14 +85,15 @@ class EpochWriter(Writer[T]):
     """
 
     def __init__(
-        self, link: ServerLink, rows: RowMapper[T, TextRow], staging: Staging, number: int
+        self, link: ServerLink, rows: RowMapper[T, str], staging: Staging, number: int
     ) -> None:
         self._link = link
         self._rows = rows
         self._staging = staging
         self._number = number
         self._place = f"{link.server.place}, table {staging.table.full_name}"
-        self._buffer: list[TextRow] = []
+        #: Lines of COPY.
+        self._buffer: list[str] = []
         self._epoch = _Epoch(0)
         #: Prepared epochs that wait for their commit, by their checkpoint.
         self._sealed: dict[int, _Epoch] = {}
@@ -176,8 +187,8 @@ class EpochWriter(Writer[T]):
         if epoch.kept is not None:
             epoch.kept.append(payload)
 
-    def _refused(self, row: TextRow, reason: Exception) -> Exception:
-        fields = dict(zip(self._staging.table.names, row, strict=True))
+    def _refused(self, line: str, reason: Exception) -> Exception:
+        fields = dict(zip(self._staging.table.names, values_of_line(line), strict=True))
         return self._link.error(
             f"table {self._staging.table.name!r} cannot take row {shown(fields)}: {reason}"
         )
