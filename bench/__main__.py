@@ -64,6 +64,9 @@ BENCHMARKS = [
     Benchmark("restore", "from a checkpoint to a job that runs", 1_000_000, 3),
     Benchmark("async", "a call of 10 ms for each record, 1,000 in flight", 100_000, 3, "calls"),
     Benchmark("spark", "runner, enrichment, windows and source on a local Spark", 2_000_000, 3),
+    Benchmark(
+        "connectors", "source and sink of each connector, beside its bare client", 200_000, 3
+    ),
     Benchmark("embed", "latency of a web service beside a saturated pipeline", 100_000, 3),
     Benchmark("fairness", "ms that a saturated pipeline delays another coroutine", 1_000_000, 5),
 ]

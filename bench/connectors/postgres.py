@@ -18,8 +18,10 @@ from tests.connectors.postgres.server import execute, fetch, programs, running
 # asyncpg has no types.
 asyncpg: Any = import_module("asyncpg")
 
-#: Rows of a page, and of a COPY or an upsert of the loops.
+#: Rows of a page, and of an upsert of the loop.
 BATCH: Final = 4096
+#: Rows of a COPY, also of the sink.
+COPIED: Final = 16_384
 
 _UPSERT: Final = """
     INSERT INTO {} SELECT * FROM unnest($1::integer[], $2::text[], $3::float8[])
@@ -90,8 +92,8 @@ def _sink(address: str, folder: Path, rows: list[Row], rounds: int) -> Measureme
     async def by_hand() -> int:
         await execute(address, "TRUNCATE by_hand")
         connection = await asyncpg.connect(address)
-        for start in range(0, len(rows), BATCH):
-            await connection.copy_records_to_table("by_hand", records=rows[start : start + BATCH])
+        for start in range(0, len(rows), COPIED):
+            await connection.copy_records_to_table("by_hand", records=rows[start : start + COPIED])
         await connection.close()
         return await _total(address, "by_hand")
 

@@ -347,8 +347,9 @@ def _checked_bounds(owner: str, bounds: object, columns: int) -> tuple[tuple[str
         raise FlowDefinitionError(f"{owner}: bounds= must be a list of keys, not {shown(bounds)}")
     found: list[tuple[str, ...]] = []
     for bound in cast(Sequence[object], bounds):
-        values = bound if isinstance(bound, (list, tuple)) else (bound,)
-        texts = tuple(map(to_text, cast(Sequence[object], values)))
+        is_key = isinstance(bound, (list, tuple))
+        values = cast(Sequence[object], bound) if is_key else (bound,)
+        texts = tuple(map(to_text, values))
         if len(texts) != columns or None in texts:
             raise FlowDefinitionError(
                 f"{owner}: bounds= must be keys of {columns} values, not {shown(bound)}"

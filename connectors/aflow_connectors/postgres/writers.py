@@ -20,7 +20,7 @@ T = TypeVar("T")
 R = TypeVar("R")
 
 #: Number of rows that are buffered before they are staged.
-_STAGED_AT: Final = 4096
+_STAGED_AT: Final = 16_384
 #: Bytes of an epoch that are kept in memory for its commit; the rows of larger ones are read again.
 _KEPT: Final = 16 << 20
 #: Transactions that are open at once. Rows of further epochs are checked at their commit.

@@ -52,14 +52,14 @@ async def test_rows_are_visible_once_their_checkpoint_is_complete(table: Databas
 async def test_an_epoch_of_many_chunks_is_committed_once(table: Database) -> None:
     writer = await begun(sink_to(table))
 
-    await put(writer, *range(10_000))
+    await put(writer, *range(40_000))
     chunks = await staged(table)
     await writer.commit(await prepared(writer, 1))
     await writer.flush()
     await writer.close()
 
     assert chunks == 2
-    assert await numbers(table) == list(range(10_000))
+    assert await numbers(table) == list(range(40_000))
 
 
 async def test_several_prepared_checkpoints_are_committed(table: Database) -> None:
