@@ -345,8 +345,8 @@ def _checked_bounds(owner: str, bounds: object, columns: int) -> tuple[tuple[str
     """Return the bounds as texts. Raises ``FlowDefinitionError`` for what is no sequence of different keys."""
     if not isinstance(bounds, (list, tuple)):
         raise FlowDefinitionError(f"{owner}: bounds= must be a list of keys, not {shown(bounds)}")
-    found: list[tuple[str, ...]] = []
-    for bound in cast(Sequence[object], bounds):
+    given, found = cast(Sequence[object], bounds), list[tuple[str, ...]]()
+    for bound in given:
         is_key = isinstance(bound, (list, tuple))
         values = cast(Sequence[object], bound) if is_key else (bound,)
         texts = tuple(map(to_text, values))
@@ -356,5 +356,5 @@ def _checked_bounds(owner: str, bounds: object, columns: int) -> tuple[tuple[str
             )
         found.append(cast("tuple[str, ...]", texts))
     if len(set(found)) < len(found):
-        raise FlowDefinitionError(f"{owner}: bounds= must be different keys, not {shown(bounds)}")
+        raise FlowDefinitionError(f"{owner}: bounds= must be different keys, not {shown(given)}")
     return tuple(found)
