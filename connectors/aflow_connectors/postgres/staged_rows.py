@@ -34,6 +34,11 @@ _LARGEST: Final = 2**63 - 1
 #: Concurrent CREATE TABLE IF NOT EXISTS fail: this lock is for those of all sinks.
 _CREATION_LOCK: Final = 0x61666C6F77
 
+#: Ends sessions of this role that a further condition chooses.
+_END_OTHERS: Final = (
+    "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
+    "WHERE usename = current_user AND pid <> pg_backend_pid()"
+)
 #: The transaction of an epoch waits no longer for rows that others have locked.
 _LOCK_TIMEOUT: Final = "2s"
 
@@ -129,13 +134,18 @@ class Staging:
         if tag == "INSERT 0 0":
             raise Fenced(self._fenced())
 
-    async def open_transaction(self, session: ServerSession) -> None:
+    async def open_transaction(self, session: ServerSession, writer: int, epoch: int) -> None:
         """Begin a transaction of this run, which waits only shortly for locks, and ends if another run begins."""
         await self.method.prepare(session)
         await session.execute(
             f"BEGIN; SET LOCAL lock_timeout = '{_LOCK_TIMEOUT}'; "
-            f"SET LOCAL application_name = 'aflow {self.owner}/{self.run}'"
+            f"SET LOCAL application_name = 'aflow {self.owner}/{self.run}/{writer}/{epoch}'"
         )
+
+    async def end_transaction_of(self, session: ServerSession, prepared: PreparedEpoch) -> None:
+        """End the open transaction of ``prepared``, whose connection is lost for this writer only, with its locks."""
+        name = f"aflow {self.owner}/{prepared.run}/{prepared.writer}/{prepared.epoch}"
+        await session.execute(f"{_END_OTHERS} AND application_name = $1", name)
 
     async def mark(self, session: ServerSession, prepared: PreparedEpoch) -> None:
         """In a transaction: record the checkpoint and remove the chunks.
@@ -206,9 +216,7 @@ class Staging:
         await self.method.prepare(session)
         # A former run that is frozen, or whose host is gone, would hold its locks for ever.
         await session.execute(
-            "SELECT pg_terminate_backend(pid) FROM pg_stat_activity "
-            "WHERE usename = current_user AND starts_with(application_name, $1)",
-            f"aflow {self.owner}/",
+            f"{_END_OTHERS} AND starts_with(application_name, $1)", f"aflow {self.owner}/"
         )
         async with session.transaction():
             known = await session.fetch(

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Final, Generic, TypeVar
 
-from aflow.connect import Batch, Committable, Writer
+from aflow.connect import Batch, Committable, ConnectorError, Writer
 from aflow.errors import shown
 from aflow_connectors.postgres.client import ConnectionLost, Rejected, ServerLink, ServerSession
 from aflow_connectors.postgres.staged_rows import Fenced, PreparedEpoch, Staging, WrongCount
@@ -176,6 +176,8 @@ class EpochWriter(Writer[T]):
         failure = loading.result() or staged.result()
         if isinstance(failure, RowRejected):
             raise self._refused(rows[failure.index], failure) from failure
+        if isinstance(failure, ConnectorError):
+            raise failure
         if failure is not None:
             raise self._link.error(f"cannot stage rows: {failure}") from failure
         del self._buffer[:count]
@@ -217,7 +219,7 @@ class EpochWriter(Writer[T]):
             self._free.pop()
         session = self._free.pop() if self._free else await self._link.server.connect()
         epoch.session = session
-        await self._staging.open_transaction(session)
+        await self._staging.open_transaction(session, self._number, epoch.number)
 
     def _give_up(self, epoch: _Epoch) -> None:
         session, epoch.session, epoch.is_checked = epoch.session, None, False
@@ -247,10 +249,10 @@ class EpochWriter(Writer[T]):
 
 
 async def _failure(operation: Awaitable[object]) -> Exception | None:
-    """Await ``operation``, and return its error of the server."""
+    """Await ``operation``, and return its error: a group of tasks would wrap it."""
     try:
         await operation
-    except (RowRejected, Rejected, Fenced) as exc:
+    except (RowRejected, Rejected, Fenced, ConnectorError) as exc:
         return exc
     return None
 
@@ -260,6 +262,7 @@ async def write_prepared(
 ) -> None:
     """Commit staged rows in a transaction of their own; idempotent. Raises as ``Staging.write``."""
     await staging.method.prepare(session)
+    await staging.end_transaction_of(session, prepared)
     async with session.transaction():
         await staging.write(session, prepared, kept)
 

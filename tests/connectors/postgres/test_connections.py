@@ -10,6 +10,8 @@ import pytest
 
 from aflow.connect import SinkError
 from aflow_connectors.postgres import PostgresSink, PostgresUpsert
+from aflow_connectors.postgres.client import ConnectionLost
+from aflow_connectors.postgres.writers import EpochWriter
 from aflow_connectors.reconnect import Reconnect
 from tests.connectors.postgres.conftest import Database
 from tests.connectors.postgres.server import WITH_PASSWORD, Server
@@ -94,6 +96,60 @@ async def test_a_frozen_connection_counts_as_lost_after_its_timeout(database: Da
 
     assert waiting
     assert await numbers(database) == [1]
+
+
+async def test_a_transaction_that_is_frozen_at_its_commit_keeps_no_locks(
+    database: Database,
+) -> None:
+    await database.execute("CREATE TABLE t (n integer PRIMARY KEY)")
+
+    async with Proxy(*database.server.host_and_port) as proxy:
+        writer = await begun(through(proxy, database, timeout=timedelta(milliseconds=300)))
+        first = await prepared(writer, 1, 1, 2)
+        proxy.freeze()
+        async with asyncio.TaskGroup() as tasks:
+            committing = tasks.create_task(writer.commit(first))
+            await asyncio.sleep(0.4)
+            waiting = not committing.done()
+            proxy.thaw()
+        await writer.commit(await prepared(writer, 2, 3))
+        await writer.close()
+
+    assert waiting
+    assert await numbers(database) == [1, 2, 3]
+
+
+async def test_the_locks_of_a_transaction_whose_connection_is_lost_are_released(
+    database: Database,
+) -> None:
+    await database.execute("CREATE TABLE t (n integer PRIMARY KEY)")
+    sink: PostgresSink[int] = PostgresSink(database.address, "t", row=lambda n: (n,))
+    writer = await begun(sink)
+    committable = await prepared(writer, 1, 1)
+    assert isinstance(writer, EpochWriter)
+    # The server does not learn that the writer has lost this connection.
+    lost, writer._sealed[1].session = writer._sealed[1].session, None
+
+    await writer.commit(committable)
+    await writer.close()
+
+    assert lost is not None
+    with pytest.raises(ConnectionLost):
+        await lost.execute("SELECT 1")
+    assert await numbers(database) == [1]
+
+
+async def test_a_writer_with_checkpoints_fails_if_the_server_stays_away(database: Database) -> None:
+    await database.execute("CREATE TABLE t (n integer)")
+    reconnect = Reconnect(delay=timedelta(milliseconds=1), give_up_after=timedelta(milliseconds=30))
+
+    async with Proxy(*database.server.host_and_port) as proxy:
+        address = database.server.address_of(database.schema, via=proxy.address)
+        writer = await begun(PostgresSink(address, "t", reconnect=reconnect))
+        proxy.refuse()
+        with pytest.raises(SinkError, match=r"sink 'out' at 127.*: no connection for"):
+            await prepared(writer, 1, {"n": 1})
+        await writer.close()
 
 
 async def test_the_job_fails_if_the_server_stays_away(database: Database) -> None:
