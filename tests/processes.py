@@ -18,9 +18,14 @@ import pytest
 #: Tests in this folder share a session of Spark. No other group takes longer.
 SPARK: Final = "tests/spark"
 
-#: Folders whose tests share expensive fixtures: the session of Spark, the broker of Kafka, and the flights of a year
-#: with their results.
-SHARED: Final = (SPARK, "tests/connectors/kafka", "tests/examples/flights")
+#: Folders whose tests share expensive fixtures: the session of Spark, the broker of Kafka, a PostgreSQL server, and the
+#: flights of a year with their results.
+SHARED: Final = (
+    SPARK,
+    "tests/connectors/kafka",
+    "tests/connectors/postgres",
+    "tests/examples/flights",
+)
 
 #: Number of fast tests that take as long as a slow one, roughly.
 SLOW_WEIGHT: Final = 30

@@ -37,6 +37,17 @@ def json_decoder(of: type[T]) -> Callable[[bytes | str], T]:
     return decode_arrays_or_objects
 
 
+def converter(of: type[T]) -> Callable[[object], T]:
+    """Return the function that converts dicts and plain values to ``of``, in the way of ``json_decoder``.
+
+    Raises ``TypeError`` if msgspec cannot convert to ``of``; the function raises ``msgspec.ValidationError``.
+    """
+    declared = inspect.type_info(of)
+    if not _contains_named_tuple(declared, set()):
+        return lambda value: msgspec.convert(value, of, str_keys=True)
+    return lambda value: msgspec.convert(_with_arrays(value, declared), of, str_keys=True)
+
+
 def _contains_named_tuple(want: inspect.Type, seen: set[int]) -> bool:
     if id(want) in seen:  # a recursive type
         return False

@@ -17,8 +17,9 @@ RECORDS = 1000
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
-    # Fairness takes long; Spark has its own session and its own test (tests/spark/test_benchmark.py).
-    [one.name for one in BENCHMARKS if one.name not in ("fairness", "spark")],
+    # Fairness takes long; Spark and the servers of connectors have tests of their own (tests/spark/test_benchmark.py,
+    # tests/connectors).
+    [one.name for one in BENCHMARKS if one.name not in ("fairness", "spark", "connectors")],
 )
 def test_a_benchmark_verifies_its_result_and_writes_it(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

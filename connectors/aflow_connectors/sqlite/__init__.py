@@ -13,6 +13,7 @@ the standard library runs in worker threads.
 
 from __future__ import annotations
 
-from aflow_connectors.sqlite.sink import RowOf, SqliteSink, SqliteUpsert
+from aflow_connectors.rows import RowOf
+from aflow_connectors.sqlite.sink import SqliteSink, SqliteUpsert
 
 __all__ = ["RowOf", "SqliteSink", "SqliteUpsert"]

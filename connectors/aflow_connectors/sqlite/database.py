@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Final
 
 from aflow.connect import SinkError
+from aflow_connectors.rows import RowRejected
 
 #: A row in SQLite's types.
 Row = tuple[object, ...]
@@ -28,14 +29,6 @@ _OF_ROWS: Final = (
     OverflowError,
     UnicodeEncodeError,
 )
-
-
-class RowRejected(Exception):
-    """Raised if the table rejects row ``index``."""
-
-    def __init__(self, index: int, reason: Exception) -> None:
-        super().__init__(str(reason))
-        self.index = index
 
 
 class Database:

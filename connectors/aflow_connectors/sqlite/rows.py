@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from datetime import date, datetime, time
 from decimal import Decimal
 from enum import Enum
-from typing import Final, Generic, TypeVar, cast
+from typing import Final, TypeVar
 from uuid import UUID
 
 import orjson
 
 from aflow.connect import SinkError
 from aflow.errors import shown
-from aflow_connectors.fields import fields_of, rfc3339
+from aflow_connectors.fields import rfc3339
+from aflow_connectors.rows import RowMapper, RowOf
 from aflow_connectors.sqlite.database import Database, Row, quoted
 
 T = TypeVar("T")
@@ -65,63 +66,22 @@ def upsert(table: str, columns: Sequence[str], key: Sequence[str]) -> str:
     return f"{insert(table, columns)} ON CONFLICT ({names}) DO {action}"
 
 
-class RowMapper(Generic[T]):
-    """Maps records to rows: by ``row``, or from the fields of the record without it."""
+def row_mapper(
+    database: Database, table: DatabaseTable, row: RowOf[T] | None, *, exact: bool
+) -> RowMapper[T, Row]:
+    """Return a mapper of records to rows of ``table``; ``exact``: a record may have no other fields."""
 
-    def __init__(
-        self,
-        database: Database,
-        table: DatabaseTable,
-        row: Callable[[T], Mapping[str, object] | Sequence[object]] | None,
-        *,
-        exact: bool,
-    ) -> None:
-        self._database = database
-        self._table = table
-        self._row = row
-        #: True if a record may have no other fields than the columns.
-        self._exact = exact
+    def refused(record: object, reason: object) -> SinkError:
+        return database.error(f"table {table.name!r} cannot take record {shown(record)}: {reason}")
 
-    def of(self, records: Sequence[T]) -> list[Row]:
-        """Return one row for each record. Raises ``SinkError`` that shows the record."""
-        return [self._one(record) for record in records]
-
-    def refused(self, record: object, reason: object) -> SinkError:
-        return self._database.error(
-            f"table {self._table.name!r} cannot take record {shown(record)}: {reason}"
-        )
-
-    def _one(self, record: T) -> Row:
-        try:
-            values = self._values(record if self._row is None else self._row(record))
-            return tuple(
-                value if type(value) in _AS_THEY_ARE else to_sql(value) for value in values
-            )
-        except (TypeError, ValueError, KeyError) as exc:
-            reason = f"it has no field {exc}" if isinstance(exc, KeyError) else exc
-            raise self.refused(record, reason) from exc
-
-    def _values(self, row: object) -> Sequence[object]:
-        columns = self._table.columns
-        values = _plain_sequence(row)
-        if self._row is not None and values is not None:
-            if len(values) != len(columns):
-                raise ValueError(f"row= gives {len(values)} values for the columns {columns}")
-            return values
-        fields = fields_of(row)
-        if self._exact and len(fields) > len(columns):
-            extra = [name for name in fields if name not in columns]
-            raise ValueError(
-                f"the table has no column {extra[0]!r}; columns= says which fields are written"
-            )
-        return [fields[name] for name in columns]
+    return RowMapper(table.columns, row, _converted, refused, exact=exact)
 
 
-def _plain_sequence(row: object) -> Sequence[object] | None:
-    """Return ``row`` if it is a sequence without names."""
-    if isinstance(row, (tuple, list)) and not hasattr(cast(object, row), "_fields"):
-        return cast(Sequence[object], row)
-    return None
+def _converted(rows: Sequence[Sequence[object]]) -> list[Row]:
+    return [
+        tuple([value if type(value) in _AS_THEY_ARE else to_sql(value) for value in row])
+        for row in rows
+    ]
 
 
 def to_sql(value: object) -> str | int | float | bytes | None:

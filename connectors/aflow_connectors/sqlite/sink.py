@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
-from typing import Final, Generic, TypeAlias, TypeVar
+from typing import Final, Generic, TypeVar
 
 from aflow.connect import Committable, Delivery, Sink, Writer, WriterContext
 from aflow.errors import FlowDefinitionError, RestoreError, shown
-from aflow_connectors.arguments import checked_path, checked_texts
+from aflow_connectors.arguments import checked_path
 from aflow_connectors.owners import new_owner
-from aflow_connectors.sqlite.database import Database
-from aflow_connectors.sqlite.rows import DatabaseTable, RowMapper, upsert
+from aflow_connectors.rows import (
+    RowMapper,
+    RowOf,
+    checked_columns,
+    checked_key,
+    checked_row,
+    checked_table,
+)
+from aflow_connectors.sqlite.database import Database, Row
+from aflow_connectors.sqlite.rows import DatabaseTable, row_mapper, upsert
 from aflow_connectors.sqlite.staged_rows import PreparedRows, StagingTable
 from aflow_connectors.sqlite.writers import DirectWriter, StagingWriter
 from aflow_connectors.worker_thread import WorkerThread
@@ -22,9 +30,6 @@ T = TypeVar("T")
 
 #: Default time to wait for another connection that writes.
 _BUSY: Final = timedelta(seconds=30)
-
-RowOf: TypeAlias = Callable[[T], Mapping[str, object] | Sequence[object]]
-"""Maps a record to a row: a mapping with the names of columns, or the values in their order."""
 
 
 class _TableSink(Sink[T], Generic[T]):
@@ -39,20 +44,9 @@ class _TableSink(Sink[T], Generic[T]):
     ) -> None:
         owner = type(self).__name__
         self.path = checked_path(owner, path)
-        if not isinstance(table, str) or not table:
-            raise FlowDefinitionError(
-                f"{owner}: the table must be the name of one, not {shown(table)}"
-            )
-        self.table = table
-        self.columns = None if columns is None else tuple(checked_texts(owner, "columns", columns))
-        if self.columns is not None and (
-            not self.columns or len(set(self.columns)) < len(self.columns)
-        ):
-            raise FlowDefinitionError(
-                f"{owner}: columns= must be different names, at least one, not {columns!r}"
-            )
-        if row is not None and not callable(row):
-            raise FlowDefinitionError(f"{owner}: row= must be a function, not {shown(row)}")
+        self.table = checked_table(owner, table)
+        self.columns = checked_columns(owner, columns)
+        checked_row(owner, row)
         self.row = row
         if not isinstance(busy, timedelta) or busy < timedelta(0):
             raise FlowDefinitionError(
@@ -65,10 +59,10 @@ class _TableSink(Sink[T], Generic[T]):
 
     async def _looked_up(
         self, database: Database, blocking: WorkerThread
-    ) -> tuple[DatabaseTable, RowMapper[T]]:
+    ) -> tuple[DatabaseTable, RowMapper[T, Row]]:
         """Return the table and its row mapper. Raises ``SinkError``."""
         table = await blocking.run(lambda: DatabaseTable(database, self.table, self.columns))
-        return table, RowMapper(database, table, self.row, exact=self.columns is None)
+        return table, row_mapper(database, table, self.row, exact=self.columns is None)
 
 
 class SqliteSink(_TableSink[T]):
@@ -162,13 +156,7 @@ class SqliteUpsert(_TableSink[T]):
         busy: timedelta = _BUSY,
     ) -> None:
         super().__init__(path, table, columns=columns, row=row, busy=busy)
-        keys = (key,) if isinstance(key, str) else tuple(checked_texts("SqliteUpsert", "key", key))
-        missing = [one for one in keys if self.columns is not None and one not in self.columns]
-        if not keys or missing:
-            raise FlowDefinitionError(
-                f"SqliteUpsert: key= must be columns that are written, not {shown(key)}"
-            )
-        self.key = keys
+        self.key = checked_key("SqliteUpsert", key, self.columns)
 
     async def writer(self, context: WriterContext) -> Writer[T]:
         database, blocking = self._database(context.name), WorkerThread()

@@ -23,7 +23,8 @@ from typing import Final, cast
 from aflow.connect import Committable
 from aflow.errors import RestoreError, shown
 from aflow.model.codecs import PLAIN, CodecError
-from aflow_connectors.sqlite.database import Database, Row, RowRejected, text
+from aflow_connectors.rows import RowRejected
+from aflow_connectors.sqlite.database import Database, Row, text
 from aflow_connectors.sqlite.rows import insert
 
 _TABLES: Final = (

@@ -7,8 +7,8 @@ from functools import partial
 from typing import Final, TypeVar
 
 from aflow.connect import Batch, Committable, Writer
-from aflow_connectors.sqlite.database import Database, Row, RowRejected
-from aflow_connectors.sqlite.rows import RowMapper
+from aflow_connectors.rows import RowMapper, RowRejected
+from aflow_connectors.sqlite.database import Database, Row
 from aflow_connectors.sqlite.staged_rows import PreparedRows, StagingTable
 from aflow_connectors.worker_thread import WorkerThread
 
@@ -22,7 +22,7 @@ class DirectWriter(Writer[T]):
     """Writes each batch into the table, in a transaction of its own."""
 
     def __init__(
-        self, database: Database, blocking: WorkerThread, rows: RowMapper[T], statement: str
+        self, database: Database, blocking: WorkerThread, rows: RowMapper[T, Row], statement: str
     ) -> None:
         self._database = database
         self._blocking = blocking
@@ -52,7 +52,7 @@ class StagingWriter(Writer[T]):
         staging: StagingTable,
         database: Database,
         blocking: WorkerThread,
-        rows: RowMapper[T],
+        rows: RowMapper[T, Row],
         columns: Sequence[str],
         number: int,
     ) -> None:

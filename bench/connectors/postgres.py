@@ -1,0 +1,146 @@
+"""PostgreSQL: rows of a table, read by keyset and written by COPY, by aflow and by a loop over asyncpg."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine, Iterator
+from datetime import timedelta
+from importlib import import_module
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+import aflow as af
+from aflow_connectors.postgres import PostgresSink, PostgresTable, PostgresUpsert
+from bench.harness import Measurement, compare, run_async
+from tests.connectors.postgres.server import execute, fetch, programs, running
+
+# asyncpg has no types.
+asyncpg: Any = import_module("asyncpg")
+
+#: Rows of a page, and of an upsert of the loop.
+BATCH: Final = 4096
+#: Rows of a COPY, also of the sink.
+COPIED: Final = 16_384
+
+_UPSERT: Final = """
+    INSERT INTO {} SELECT * FROM unnest($1::integer[], $2::text[], $3::float8[])
+    ON CONFLICT (n) DO UPDATE SET name = excluded.name, share = excluded.share"""
+
+Row = tuple[int, str, float]
+
+
+def measure(records: int, rounds: int) -> Iterator[Measurement]:
+    """Start a server, and measure the source and the sinks."""
+    found = programs()
+    if found is None:
+        raise SystemExit("postgres: no server is installed: scripts/have-postgres")
+    rows = [(n, f"a record of some bytes {n}", n / 7) for n in range(records)]
+    with running(found) as server, TemporaryDirectory() as folder:
+        run_async(_create(server.address, rows))
+        yield _source(server.address, records, rounds)
+        yield _sink(server.address, Path(folder), rows, rounds)
+        yield _upsert(server.address, rows, rounds)
+
+
+async def _create(address: str, rows: list[Row]) -> None:
+    columns = "n integer {}, name text, share float8"
+    keys = {"source": "PRIMARY KEY", "in_aflow": "", "by_hand": ""}
+    keys |= {"upserted": "PRIMARY KEY", "upserted_by_hand": "PRIMARY KEY"}
+    for name, key in keys.items():
+        await execute(address, f"CREATE TABLE {name} ({columns.format(key)})")
+    connection = await asyncpg.connect(address)
+    await connection.copy_records_to_table("source", records=rows)
+    await connection.close()
+
+
+def _source(address: str, records: int, rounds: int) -> Measurement:
+    async def in_aflow() -> int:
+        flow, out = af.Flow("read"), af.CollectSink[int]()
+        rows = flow.source(PostgresTable(address, "source", key="n", page=BATCH), name="in")
+        rows.map(lambda row: int(row["n"])).to(out)
+        await flow.run()
+        return sum(out.values)
+
+    async def by_hand() -> int:
+        connection = await asyncpg.connect(address)
+        found: list[int] = []
+        last = -1
+        page = "SELECT * FROM source WHERE n > $1 ORDER BY n LIMIT $2"
+        while rows := await connection.fetch(page, last, BATCH):
+            found += [dict(row)["n"] for row in rows]
+            last = found[-1]
+        await connection.close()
+        return sum(found)
+
+    return _compared("postgres_source", records, rounds, in_aflow, by_hand)
+
+
+def _sink(address: str, folder: Path, rows: list[Row], rounds: int) -> Measurement:
+    numbers = count()
+
+    async def in_aflow() -> int:
+        await execute(address, "TRUNCATE in_aflow")
+        flow = af.Flow("write")
+        sink: PostgresSink[Row] = PostgresSink(address, "in_aflow", row=lambda row: row)
+        flow.source(rows, name="in").to(sink, name="out")
+        storage = folder / f"checkpoints-{next(numbers)}"
+        every = timedelta(milliseconds=500)
+        await flow.run(checkpointing=af.Checkpointing(storage=storage, every=every))
+        return await _total(address, "in_aflow")
+
+    async def by_hand() -> int:
+        await execute(address, "TRUNCATE by_hand")
+        connection = await asyncpg.connect(address)
+        for start in range(0, len(rows), COPIED):
+            await connection.copy_records_to_table("by_hand", records=rows[start : start + COPIED])
+        await connection.close()
+        return await _total(address, "by_hand")
+
+    return _compared("postgres_sink", len(rows), rounds, in_aflow, by_hand)
+
+
+def _upsert(address: str, rows: list[Row], rounds: int) -> Measurement:
+    async def in_aflow() -> int:
+        await execute(address, "TRUNCATE upserted")
+        flow = af.Flow("write")
+        sink: PostgresUpsert[Row] = PostgresUpsert(
+            address, "upserted", key="n", row=lambda row: row
+        )
+        flow.source(rows, name="in").to(sink, name="out")
+        await flow.run()
+        return await _total(address, "upserted")
+
+    async def by_hand() -> int:
+        await execute(address, "TRUNCATE upserted_by_hand")
+        connection = await asyncpg.connect(address)
+        statement = _UPSERT.format("upserted_by_hand")
+        for start in range(0, len(rows), BATCH):
+            columns = map(list, zip(*rows[start : start + BATCH], strict=True))
+            await connection.execute(statement, *columns)
+        await connection.close()
+        return await _total(address, "upserted_by_hand")
+
+    return _compared("postgres_upsert", len(rows), rounds, in_aflow, by_hand)
+
+
+async def _total(address: str, table: str) -> int:
+    ((total,),) = await fetch(address, f"SELECT sum(n) FROM {table}")
+    return int(total)
+
+
+def _compared(
+    name: str,
+    records: int,
+    rounds: int,
+    in_aflow: Callable[[], Coroutine[Any, Any, int]],
+    by_hand: Callable[[], Coroutine[Any, Any, int]],
+) -> Measurement:
+    return compare(
+        name,
+        records,
+        lambda: run_async(in_aflow()),
+        lambda: run_async(by_hand()),
+        at_least=0.6,
+        rounds=rounds,
+    )

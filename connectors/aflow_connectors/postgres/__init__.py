@@ -1,0 +1,20 @@
+"""PostgreSQL: rows written exactly once, rows that replace each other by key, and the rows of a table.
+
+::
+
+    from aflow_connectors.postgres import PostgresSink, PostgresTable, PostgresUpsert
+
+    orders = flow.source(PostgresTable("postgresql://shop@localhost/shop", "orders", key="id", of=Order))
+    payments.to(PostgresSink("postgresql://shop@localhost/shop", "payments"), name="payments")
+    totals.to(PostgresUpsert("postgresql://shop@localhost/shop", "totals", key="card"), name="totals")
+
+Read ``sink.py`` first, then ``staged_rows.py``, which has the protocol of exactly-once rows. The client is ``asyncpg``.
+"""
+
+from __future__ import annotations
+
+from aflow_connectors.postgres.sink import PostgresSink, PostgresUpsert
+from aflow_connectors.postgres.table_source import PostgresTable
+from aflow_connectors.rows import RowOf
+
+__all__ = ["PostgresSink", "PostgresTable", "PostgresUpsert", "RowOf"]
