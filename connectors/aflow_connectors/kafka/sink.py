@@ -12,7 +12,7 @@ from aflow.errors import FlowDefinitionError, RestoreError, shown
 from aflow_connectors.formats import Format, Json
 from aflow_connectors.kafka.client import LOST, aiokafka, connection
 from aflow_connectors.kafka.keys import PlainKey, checked_format
-from aflow_connectors.kafka.transactions import EpochCommitter, PreparedEpoch, WriterId
+from aflow_connectors.kafka.transactions import EpochCommitter, PreparedMessages, WriterId
 from aflow_connectors.kafka.writers import OutputMapper, SendingWriter, TransactionWriter
 from aflow_connectors.messages import HeadersOf, MessageEncoder
 from aflow_connectors.owners import new_owner
@@ -97,7 +97,7 @@ class KafkaSink(Sink[T], Generic[T]):
         """
         if not self._exactly_once:
             return
-        epochs = [PreparedEpoch.of(one, sink=name) for one in committables]
+        epochs = [PreparedMessages.of(one, sink=name) for one in committables]
         owners = {epoch.id.owner for epoch in epochs}
         if len(owners) > 1:
             raise RestoreError(
@@ -108,7 +108,7 @@ class KafkaSink(Sink[T], Generic[T]):
             await self._recover(name, epochs)
         self._owners[name] = owners.pop() if owners else new_owner()
 
-    async def _recover(self, name: str, epochs: Sequence[PreparedEpoch]) -> None:
+    async def _recover(self, name: str, epochs: Sequence[PreparedMessages]) -> None:
         newest = max(epoch.checkpoint for epoch in epochs)
         known = {epoch.id: epoch for epoch in epochs}
         for id in known:
@@ -124,7 +124,7 @@ class KafkaSink(Sink[T], Generic[T]):
                 return
 
     async def _recover_writer(
-        self, name: str, id: WriterId, epochs: Sequence[PreparedEpoch], newest: int
+        self, name: str, id: WriterId, epochs: Sequence[PreparedMessages], newest: int
     ) -> bool:
         """Fence writer ``id``, and write its ``epochs``. Return True if the cluster knows it."""
         committer = self._committer(name, id)

@@ -92,7 +92,7 @@ class WriterId:
 
 
 @dataclass(frozen=True, slots=True)
-class PreparedEpoch:
+class PreparedMessages:
     """The output of one writer between two checkpoints, as a committable."""
 
     id: WriterId
@@ -112,7 +112,7 @@ class PreparedEpoch:
         }
 
     @classmethod
-    def of(cls, committable: Committable, *, sink: str) -> PreparedEpoch:
+    def of(cls, committable: Committable, *, sink: str) -> PreparedMessages:
         """Return the decoded committable. Raises ``RestoreError`` unless a ``KafkaSink`` prepared it."""
         try:
             fields = cast("dict[str, object]", committable)
@@ -169,7 +169,7 @@ class EpochCommitter:
         if self.last is None:
             await self._retries.run(partial(self._write, 0, ()), renew=self._open)
 
-    async def commit(self, epoch: PreparedEpoch) -> None:
+    async def commit(self, epoch: PreparedMessages) -> None:
         """Write the messages of ``epoch``, unless that was done before. Raises ``SinkError``."""
         await self._retries.run(partial(self._write_epoch, epoch), renew=self._open)
 
@@ -206,7 +206,7 @@ class EpochCommitter:
         finally:
             await abandon(consumer)
 
-    async def _write_epoch(self, epoch: PreparedEpoch) -> None:
+    async def _write_epoch(self, epoch: PreparedMessages) -> None:
         if self._producer is None:
             await self._open()
         last = self.last

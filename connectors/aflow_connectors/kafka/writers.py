@@ -11,7 +11,7 @@ from aflow.connect import Batch, Committable, SinkError, Writer
 from aflow.errors import described, shown
 from aflow_connectors.kafka.client import LOST, Connection, abandon, aiokafka, errors
 from aflow_connectors.kafka.output import PRODUCER, Output, explained, send
-from aflow_connectors.kafka.transactions import EpochCommitter, PreparedEpoch, packed
+from aflow_connectors.kafka.transactions import EpochCommitter, PreparedMessages, packed
 from aflow_connectors.messages import MessageEncoder, RawMessage
 from aflow_connectors.reconnect import Reconnect, Retries
 
@@ -111,10 +111,10 @@ class TransactionWriter(Writer[T]):
         if blocks:
             self._pending.add(checkpoint)
         # Also without messages: it tells a resumed job from a fresh one.
-        return PreparedEpoch(self._committer.id, checkpoint, blocks).stored()
+        return PreparedMessages(self._committer.id, checkpoint, blocks).stored()
 
     async def commit(self, committable: Committable) -> None:
-        epoch = PreparedEpoch.of(committable, sink=self._mapper.sink)
+        epoch = PreparedMessages.of(committable, sink=self._mapper.sink)
         if epoch.id != self._committer.id:
             raise SinkError(
                 f"sink {self._mapper.sink!r}: checkpoint {epoch.checkpoint} has messages of {epoch.id.name!r}, not of "

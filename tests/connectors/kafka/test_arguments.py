@@ -13,7 +13,7 @@ from aflow.connect import Delivery
 from aflow.errors import FlowDefinitionError, RestoreError
 from aflow_connectors.formats import Json, Raw, Text
 from aflow_connectors.kafka import KafkaSink, KafkaSource
-from aflow_connectors.kafka.transactions import PreparedEpoch, WriterId, packed
+from aflow_connectors.kafka.transactions import PreparedMessages, WriterId, packed
 from aflow_connectors.reconnect import Reconnect
 
 SERVER = "localhost:9092"
@@ -98,7 +98,7 @@ def test_a_committable_survives_storage() -> None:
     id = WriterId("aflow-", "0123456789abcdef", 2, "t")
     output = ("t", b"\x00", None, 5, (("h", b"\xff"),))
 
-    epoch = PreparedEpoch.of(PreparedEpoch(id, 7, (packed([output]),)).stored(), sink="out")
+    epoch = PreparedMessages.of(PreparedMessages(id, 7, (packed([output]),)).stored(), sink="out")
 
     assert (epoch.id.name, epoch.checkpoint) == ("aflow-0123456789abcdef-2", 7)
     assert list(epoch.messages()) == [output]
@@ -117,17 +117,17 @@ def test_a_committable_survives_storage() -> None:
 )
 def test_a_foreign_committable_is_refused(change: dict[str, object]) -> None:
     id = WriterId("aflow-", "0123456789abcdef", 2, "t")
-    stored: Any = PreparedEpoch(id, 7, ()).stored()
+    stored: Any = PreparedMessages(id, 7, ()).stored()
 
     with pytest.raises(RestoreError, match="another kind of sink"):
-        PreparedEpoch.of({**stored, **change}, sink="out")
+        PreparedMessages.of({**stored, **change}, sink="out")
 
 
 def test_damaged_messages_are_an_error() -> None:
     id = WriterId("aflow-", "0123456789abcdef", 2, "t")
 
     with pytest.raises(RestoreError, match="damaged"):
-        list(PreparedEpoch(id, 7, (b"\xc1",)).messages())
+        list(PreparedMessages(id, 7, (b"\xc1",)).messages())
 
 
 def test_a_key_is_bytes_or_text_by_default() -> None:
