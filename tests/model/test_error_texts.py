@@ -85,8 +85,9 @@ async def test_a_job_that_fails_with_an_error_without_a_text_has_failed() -> Non
     flow = af.Flow("refusing")
     flow.source(TextlessEnd(), name="in").to(CollectSink[int]())
 
+    job = flow.start()
     with pytest.raises(Textless):
-        async with flow.start() as job:
+        async with job:
             await job.wait()
     assert job.status is JobStatus.FAILED
 

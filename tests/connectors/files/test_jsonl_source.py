@@ -71,7 +71,7 @@ async def test_a_line_that_is_nested_too_deeply_is_bad(tmp_path: Path) -> None:
     file.write_bytes(b"[1]\n" + b"[" * 100_000 + b"]" * 100_000 + b"\n")
 
     with pytest.raises(SourceError, match="line 2: "):
-        await records(JsonLinesSource(file, of=list))
+        await records(JsonLinesSource(file, of=list[Any]))
 
 
 @pytest.mark.asyncio

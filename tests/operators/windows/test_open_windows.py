@@ -197,7 +197,7 @@ def test_joined_ranges_have_each_number_once_and_in_order(
 ) -> None:
     ranges = [range(start * step, (start + length) * step, step) for start in sorted(starts)]
 
-    assert joined_ranges(ranges) == sorted(set().union(*ranges))
+    assert joined_ranges(ranges) == sorted(set[int]().union(*ranges))
 
 
 @pytest.mark.parametrize("general", [False, True], ids=["fast", "general"])
