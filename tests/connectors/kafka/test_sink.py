@@ -30,9 +30,10 @@ async def opened(
 
 async def prepared(writer: Writer[Any], values: Sequence[Any], checkpoint: int) -> Committable:
     """Write ``values``, and return what ``prepare`` returns."""
-    writing = writer.write(Batch(list(values)))
-    if writing is not None:
-        await writing
+    if values:  # a batch is never empty
+        writing = writer.write(Batch(list(values)))
+        if writing is not None:
+            await writing
     return await writer.prepare(checkpoint)
 
 
