@@ -62,6 +62,7 @@ from aflow.operators.windows.window_snapshots import WINDOW_ROWS, WindowSnapshot
 from aflow.operators.windows.window_state import FunctionStates
 from aflow.state.backend import WindowTimerQueue
 from aflow.state.gradual_capture import GradualCaptures
+from aflow.state.key_kinds import KeyKinds
 from aflow.state.keyed_entries import CapturedRows, KeyedRows, merge_rows
 from aflow.state.readable_state import ReadableState
 from aflow.state.snapshot import OperatorSnapshot
@@ -92,11 +93,8 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         self._disk = disk_windows(context, logic, kinds, self._contents, self._lifetime)
         if self._disk is not None:
             self._to_close.callback(self._disk.rows.close)
-        self._timers = DomainTimers[WindowTimerQueue](
-            context.alarm,
-            (lambda *_: WindowTimers[Hashable]()) if self._disk is None else self._disk.timers,
-            timer_row,
-        )
+        create = _in_memory if self._disk is None else self._disk.timers
+        self._timers = DomainTimers[WindowTimerQueue](context.alarm, create, timer_row)
         self._trigger_context = WindowTriggerContext(
             self._lifetime, context.clock, self._timers.queues, clocked=context.clocked
         )
@@ -488,3 +486,7 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
         self, cause: BaseException, timer: str, at: Timestamp, one: KeyWindow
     ) -> OperatorError:
         return timer_failure(self.name, cause, f"{timer} at {at} ({readable(at)})", at, one)
+
+
+def _in_memory(domain: TimeDomain, kinds: KeyKinds) -> WindowTimerQueue:
+    return WindowTimers[Hashable]()

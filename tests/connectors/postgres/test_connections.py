@@ -128,7 +128,8 @@ async def test_the_locks_of_a_transaction_whose_connection_is_lost_are_released(
     committable = await prepared(writer, 1, 1)
     assert isinstance(writer, EpochWriter)
     # The server does not learn that the writer has lost this connection.
-    lost, writer._sealed[1].session = writer._sealed[1].session, None
+    epoch = writer._sealed[1]  # pyright: ignore[reportPrivateUsage]
+    lost, epoch.session = epoch.session, None
 
     await writer.commit(committable)
     await writer.close()
