@@ -170,9 +170,9 @@ class EpochWriter(Writer[T]):
             payload=payload,
         )
         # Two connections, so two processes of the server.
-        async with asyncio.TaskGroup() as tasks:
-            loading = tasks.create_task(_failure(self._load(epoch, payload)))
-            staged = tasks.create_task(_failure(self._link.attempt(stage)))
+        async with asyncio.TaskGroup() as group:
+            loading = group.create_task(_failure(self._load(epoch, payload)))
+            staged = group.create_task(_failure(self._link.attempt(stage)))
         failure = loading.result() or staged.result()
         if isinstance(failure, RowRejected):
             raise self._refused(rows[failure.index], failure) from failure
