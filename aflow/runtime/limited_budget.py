@@ -117,7 +117,10 @@ class LimitedBudget(LoopBudget):
 
 
 class _Steps:
-    """Awaits a coroutine step by step: each waits until the job need not rest, and is counted."""
+    """Awaits a coroutine step by step: each waits until the job need not rest, and is counted.
+
+    A cancellation does not wait: it ends work, and calls that time out must free their places.
+    """
 
     def __init__(self, calls: Coroutine[Any, Any, None], budget: LimitedBudget) -> None:
         self._calls = calls
@@ -131,7 +134,11 @@ class _Steps:
         while True:
             try:
                 # Hot path: once for each step of a call.
-                while budget.own >= budget.calls_until and budget.call_must_wait():
+                while (
+                    budget.own >= budget.calls_until
+                    and not isinstance(given, asyncio.CancelledError)
+                    and budget.call_must_wait()
+                ):
                     yield from budget.turn_of_call()
             except GeneratorExit:
                 self._calls.close()

@@ -181,6 +181,31 @@ async def test_calls_that_wait_for_their_turn_time_out() -> None:
 
 
 @virtual_time
+async def test_a_cancelled_call_learns_it_at_once_while_the_job_rests() -> None:
+    clock, loop = WorkClock(), asyncio.get_running_loop()
+    budget = loop_budget(options(clock, 0.01), loop)
+    ended: list[float] = []
+
+    async def wait() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.append(loop.time())
+
+    async def work() -> None:
+        clock.work(10.0)
+
+    waiting = asyncio.create_task(budget.driven(wait))
+    await settle()
+    await asyncio.create_task(budget.driven(work))
+    begun = loop.time()
+    waiting.cancel()
+    await asyncio.wait([waiting])
+
+    assert ended == [begun]
+
+
+@virtual_time
 async def test_an_error_of_a_call_reaches_its_policy() -> None:
     clock, sink = WorkClock(), af.CollectSink[int]()
 

@@ -6,6 +6,7 @@ import asyncio
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta, timezone
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -389,6 +390,12 @@ async def test_a_record_larger_than_the_log_is_refused(tmp_path: Path) -> None:
 
 
 # ---------------------------------------------------------------------------------------------------- bad input
+
+
+@pytest.mark.parametrize("size", [0, 999, True, 1e6])
+def test_a_log_without_room_for_a_record_is_refused(size: Any, tmp_path: Path) -> None:
+    with pytest.raises(FlowDefinitionError, match="must be a number of at least 1,000 bytes, not"):
+        DurablePushSource[int](tmp_path / "log", of=int, max_bytes=size)
 
 
 @pytest.mark.asyncio

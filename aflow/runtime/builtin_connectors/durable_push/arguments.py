@@ -11,6 +11,9 @@ from aflow.runtime.builtin_connectors.durable_push.acknowledgements import Ack
 #: The name of the source in messages.
 NAME: Final = "DurablePushSource"
 
+#: The least ``max_bytes``: room for the header and a small record.
+LEAST_BYTES: Final = 1_000
+
 #: The longest id, in characters.
 _MAX_ID: Final = 256
 

@@ -30,6 +30,7 @@ from aflow.model.time import (
 )
 from aflow.runtime.builtin_connectors.durable_push.acknowledgements import Ack
 from aflow.runtime.builtin_connectors.durable_push.arguments import (
+    LEAST_BYTES,
     NAME,
     check_id,
     checked_ack,
@@ -75,8 +76,9 @@ class DurablePushSource(Source[T], Generic[T]):
     no checkpoint covers are processed first. The source belongs to the event loop on which it is first used. The log is
     closed at the end of the job that reads it; ``async with source`` keeps it open for longer.
 
-    ``ack`` is the promise of ``send``. The log grows to ``max_bytes`` at most; then senders wait for ``full_timeout``
-    and get ``SourceFull``. Ids are remembered for ``id_window``. Raises ``FlowDefinitionError`` for invalid arguments.
+    ``ack`` is the promise of ``send``. The log grows to ``max_bytes`` (1,000 or more) at most; then senders wait for
+    ``full_timeout`` and get ``SourceFull``. Ids are remembered for ``id_window``. Raises ``FlowDefinitionError`` for
+    invalid arguments.
     """
 
     bounded = False
@@ -120,9 +122,9 @@ class DurablePushSource(Source[T], Generic[T]):
     ) -> None:
         if not fspath(path):
             raise FlowDefinitionError(f"{NAME} needs a folder, not ''")
-        if type(max_bytes) is not int or max_bytes < 1:
+        if type(max_bytes) is not int or max_bytes < LEAST_BYTES:
             raise FlowDefinitionError(
-                f"max_bytes of {NAME} must be a number of bytes above zero, not {shown(max_bytes)}"
+                f"max_bytes of {NAME} must be a number of at least {LEAST_BYTES:,} bytes, not {shown(max_bytes)}"
             )
         if to_millis(full_timeout, what="full_timeout") < 0:
             raise FlowDefinitionError(f"full_timeout must not be negative, but is {full_timeout}")
