@@ -202,7 +202,7 @@ async def test_connections_that_are_cut_lose_and_repeat_no_row(database: Databas
         ({"bounds": 5}, "bounds= must be a list of keys"),
         ({"bounds": [(1, 2)]}, "bounds= must be keys of 1 values"),
         ({"bounds": [1, "1"]}, "bounds= must be different keys"),
-        ({"of": object()}, "is no class that rows can be converted to"),
+        ({"of": 5}, "is no class that rows can be converted to"),
     ],
     ids=repr,
 )
