@@ -5,13 +5,17 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections import Counter
+from pathlib import Path
 from types import FrameType
-from typing import Any
+from typing import Any, Final
 
 import aflow as af
 from aflow.model.distribution import install_command
 from aflow.testing.virtual_time import virtual_time
 from tests.telemetry.tracing import TracedProgram
+
+#: The folder of the package: a checkout may have its name.
+_PACKAGE: Final = f"{Path(af.__file__).parent}/"
 
 #: Hides OpenTelemetry, then imports what needs it.
 _WITHOUT = """
@@ -39,7 +43,7 @@ async def calls_of(options: af.Options, records: int) -> Counter[str]:
     counted: Counter[str] = Counter()
 
     def count(frame: FrameType, event: str, _: Any) -> None:
-        file = frame.f_code.co_filename.rpartition("/aflow/")[2]
+        file = frame.f_code.co_filename.removeprefix(_PACKAGE)
         if event == "call" and file != frame.f_code.co_filename and "testing/" not in file:
             counted[f"{file}:{frame.f_code.co_name}"] += 1
 

@@ -54,7 +54,10 @@ def unguarded_decoder(codec: Codec[T]) -> Callable[[bytes], T]:
 def decode_all(codec: Codec[T], stored: Iterable[bytes]) -> list[T]:
     """Return ``decode`` of each. Raises ``CodecError`` as ``decode`` does."""
     stored = list(stored)
+    decode = unguarded_decoder(codec)
     try:
-        return list(map(unguarded_decoder(codec), stored))
+        return list(map(decode, stored))
     except Exception:
+        if decode == codec.decode:
+            raise
         return list(map(codec.decode, stored))  # describes the error
