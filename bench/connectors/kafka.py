@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import uuid
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from importlib import import_module
 from itertools import count
@@ -18,7 +18,8 @@ import orjson
 import aflow as af
 from aflow.testing import CollectSink
 from aflow_connectors.kafka import KafkaSink, KafkaSource
-from bench.harness import Measurement, compare, run_async
+from bench.connectors.comparison import compare_directions
+from bench.harness import Measurement, run_async
 from tests.connectors.kafka.broker import Broker, Cluster
 
 # aiokafka has no complete types.
@@ -73,7 +74,7 @@ def _source(servers: str, records: int, rounds: int) -> Measurement:
         await consumer.stop()
         return sum(found)
 
-    return _compared("kafka_source", records, rounds, in_aflow, by_hand)
+    return compare_directions("kafka_source", records, rounds, in_aflow, by_hand)
 
 
 def _sink(servers: str, folder: Path, records: int, rounds: int) -> Measurement:
@@ -107,30 +108,13 @@ def _sink(servers: str, folder: Path, records: int, rounds: int) -> Measurement:
         await producer.stop()
         return records
 
-    measured = _compared("kafka_sink", records, rounds, in_aflow, by_hand)
+    measured = compare_directions("kafka_sink", records, rounds, in_aflow, by_hand)
     ends = [sum(run_async(cluster.ends(topic)).values()) for topic in topics]
     if min(ends) < (rounds + 1) * records:
         raise SystemExit(
             f"kafka_sink: {ends} messages were written instead of {rounds + 1} times {records}"
         )
     return measured
-
-
-def _compared(
-    name: str,
-    records: int,
-    rounds: int,
-    in_aflow: Callable[[], Coroutine[Any, Any, int]],
-    by_hand: Callable[[], Coroutine[Any, Any, int]],
-) -> Measurement:
-    return compare(
-        name,
-        records,
-        lambda: run_async(in_aflow()),
-        lambda: run_async(by_hand()),
-        at_least=0.6,
-        rounds=rounds,
-    )
 
 
 async def _filled(servers: str, records: int) -> str:

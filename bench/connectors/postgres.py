@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Iterator
 from datetime import timedelta
 from importlib import import_module
 from itertools import count
@@ -12,7 +12,8 @@ from typing import Any, Final
 
 import aflow as af
 from aflow_connectors.postgres import PostgresSink, PostgresTable, PostgresUpsert
-from bench.harness import Measurement, compare, run_async
+from bench.connectors.comparison import compare_directions
+from bench.harness import Measurement, run_async
 from tests.connectors.postgres.server import execute, fetch, programs, running
 
 # asyncpg has no types.
@@ -73,7 +74,7 @@ def _source(address: str, records: int, rounds: int) -> Measurement:
         await connection.close()
         return sum(found)
 
-    return _compared("postgres_source", records, rounds, in_aflow, by_hand)
+    return compare_directions("postgres_source", records, rounds, in_aflow, by_hand)
 
 
 def _sink(address: str, folder: Path, rows: list[Row], rounds: int) -> Measurement:
@@ -97,7 +98,7 @@ def _sink(address: str, folder: Path, rows: list[Row], rounds: int) -> Measureme
         await connection.close()
         return await _total(address, "by_hand")
 
-    return _compared("postgres_sink", len(rows), rounds, in_aflow, by_hand)
+    return compare_directions("postgres_sink", len(rows), rounds, in_aflow, by_hand)
 
 
 def _upsert(address: str, rows: list[Row], rounds: int) -> Measurement:
@@ -121,26 +122,9 @@ def _upsert(address: str, rows: list[Row], rounds: int) -> Measurement:
         await connection.close()
         return await _total(address, "upserted_by_hand")
 
-    return _compared("postgres_upsert", len(rows), rounds, in_aflow, by_hand)
+    return compare_directions("postgres_upsert", len(rows), rounds, in_aflow, by_hand)
 
 
 async def _total(address: str, table: str) -> int:
     ((total,),) = await fetch(address, f"SELECT sum(n) FROM {table}")
     return int(total)
-
-
-def _compared(
-    name: str,
-    records: int,
-    rounds: int,
-    in_aflow: Callable[[], Coroutine[Any, Any, int]],
-    by_hand: Callable[[], Coroutine[Any, Any, int]],
-) -> Measurement:
-    return compare(
-        name,
-        records,
-        lambda: run_async(in_aflow()),
-        lambda: run_async(by_hand()),
-        at_least=0.6,
-        rounds=rounds,
-    )

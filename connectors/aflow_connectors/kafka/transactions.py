@@ -1,7 +1,7 @@
 """Exactly-once output: the records of a checkpoint are written in one transaction, after the checkpoint is complete.
 
 **Protocol.** A writer keeps the encoded records since the last barrier. ``prepare`` puts them into the committable, so
-they are stored with the checkpoint: whoever restores it can write them. ``commit`` begins a transaction, sends them,
+they are stored with the checkpoint, and a restored job can write them. ``commit`` begins a transaction, sends them,
 adds the number of the checkpoint as the offset of a private consumer group, and commits. Records and number become
 visible together or not at all, so the number tells whether a committable was written.
 
