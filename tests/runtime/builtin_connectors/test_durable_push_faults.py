@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import aflow as af
-from aflow import Ack, Checkpointing, DurablePushSource, Flow
+from aflow import Ack, Checkpointing, DurablePushSource, Flow, Job
 from aflow.errors import SourceError
 from aflow.model.questions import Question
 from tests.runtime.builtin_connectors.helpers import eventually
@@ -39,10 +39,15 @@ def source_on(folder: Path, files: FaultyFiles) -> DurablePushSource[int]:
         return DurablePushSource[int](folder / "log", of=int)
 
 
-def open_questions() -> int:
-    """Return the number of questions in memory. The fetcher refers to the last one, or the last error does."""
+def questions_in_memory() -> list[Question]:
+    """Return the questions that something refers to, also those of earlier tests in this process."""
     gc.collect()
-    return len([one for one in gc.get_objects() if isinstance(one, Question)])
+    return [one for one in gc.get_objects() if isinstance(one, Question)]
+
+
+def open_questions(earlier: list[Question]) -> int:
+    """Return the number of other questions. The fetcher refers to the last one, or the last error does."""
+    return len(questions_in_memory()) - len(earlier)
 
 
 def flow_of(source: DurablePushSource[int], seen: list[int]) -> Flow:
@@ -109,6 +114,7 @@ async def test_a_record_of_unknown_fate_is_accepted_once_if_it_is_sent_again(
 
 @pytest.mark.asyncio
 async def test_a_question_on_a_full_disk_is_an_error_and_leaves_nothing(tmp_path: Path) -> None:
+    earlier = questions_in_memory()
     disk, seen = FullDisk(), list[int]()
     source = source_on(tmp_path, disk)
     checkpointing = Checkpointing(storage=tmp_path / "state")
@@ -117,32 +123,39 @@ async def test_a_question_on_a_full_disk_is_an_error_and_leaves_nothing(tmp_path
         for number in range(10):
             with pytest.raises(SourceError, match="No space left on device"):
                 await job.ask(source, number)
-        assert open_questions() <= 1
+        assert open_questions(earlier) <= 1
         disk.is_full = False
         assert await job.ask(source, 10) == 10
 
     assert seen == [10]
 
 
+async def ask_and_disconnect(job: Job, source: DurablePushSource[int], passes: int) -> None:
+    """Ask the number of passes, and stop to wait after so many passes of the loop.
+
+    No variable refers to the task afterwards: its error would refer to the question.
+    """
+    asking = asyncio.create_task(job.ask(source, passes))
+    for _ in range(passes):
+        await asyncio.sleep(0)
+    asking.cancel()
+    await asyncio.wait([asking])
+
+
 @pytest.mark.asyncio
 async def test_a_client_that_disconnects_in_a_question_leaves_nothing_behind(
     tmp_path: Path,
 ) -> None:
+    earlier = questions_in_memory()
     seen: list[int] = []
     source = source_on(tmp_path, FullDisk())
     checkpointing = Checkpointing(storage=tmp_path / "state")
     async with flow_of(source, seen).start(checkpointing=checkpointing) as job:
         assert await job.ask(source, 0) == 0
         for passes in range(1, 8):  # before and after the record is in the log
-            asking = asyncio.create_task(job.ask(source, passes))
-            for _ in range(passes):
-                await asyncio.sleep(0)
-            asking.cancel()
-            await asyncio.wait([asking])
+            await ask_and_disconnect(job, source, passes)
         assert await job.ask(source, 8) == 8
-        await eventually(
-            lambda: open_questions() <= 1
-        )  # of the others, one may be in the pipeline still
+        await eventually(lambda: open_questions(earlier) <= 1)  # one may be in the pipeline still
 
     # Their records are processed nevertheless, once. The first ones were cancelled before they were sent.
     assert sorted(set(seen)) == seen
