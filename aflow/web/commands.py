@@ -88,13 +88,11 @@ class JobCommands:
     def _on_deadline(self, job: Job, seconds: float) -> None:
         if not job.running:
             return
-        metrics = job.metrics()
         _log.warning(
-            "job %r is cancelled, since it did not end within %g s; left were %d queued records and %d calls",
+            "job %r is cancelled, since it did not end within %g s; left: %s",
             job.name,
             seconds,
-            sum(task.queued_records for task in metrics.tasks),
-            sum(step.calls.in_flight for step in metrics.steps.values() if step.calls is not None),
+            job.unfinished_work(),
         )
         cancelling = asyncio.create_task(job.cancel(), name=f"aflow cancel {job.name}")
         self._cancelling.add(cancelling)

@@ -115,7 +115,7 @@ async def test_a_job_that_does_not_end_by_the_deadline_is_cancelled(
         await job.wait()
 
     assert (before, job.status) == (JobStatus.DRAINING, JobStatus.CANCELLED)
-    assert "did not end within 5 s; left were 0 queued records and 1 calls" in caplog.text
+    assert "did not end within 5 s; left: 1 call of 'slow'" in caplog.text
 
 
 @virtual_time
