@@ -67,12 +67,12 @@ class EventStreams:
         self._open.discard(stream)
 
     def job(self, name: str) -> Job | None:
-        """Return the present job of a name; None if there is none."""
-        return self._jobs.by_name().get(name)
+        """Return the present job of an address; None if there is none."""
+        return self._jobs.by_address().get(name)
 
-    def description(self, job: Job) -> bytes:
+    def description(self, job: Job, name: str) -> bytes:
         """Return the event with all about a job that does not change."""
-        return event("job", {**description_view(job), "writes": self._writes})
+        return event("job", {**description_view(job, name), "writes": self._writes})
 
     def snapshot(self, job: Job, now: float) -> bytes:
         """Return the snapshot for the interval of ``now`` (seconds of the loop), which all clients get."""
@@ -127,7 +127,7 @@ class EventStream:
             return self._end(None)
         described = b""
         if job is not self._described:
-            described = self._streams.description(job)
+            described = self._streams.description(job, self._job)
             self._described = job
         snapshot = self._streams.snapshot(job, now)
         if not job.status.has_ended:

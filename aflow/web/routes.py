@@ -67,8 +67,8 @@ class WebApi:
     """Answers requests about jobs.
 
     ``token`` is the one for writes, without which all are refused; ``read_token`` the one for reads, without which they
-    are open. Raises ``FlowDefinitionError`` for values that are no jobs, two jobs with one name, and tokens that no
-    header can contain.
+    are open. Raises ``FlowDefinitionError`` for values that are no jobs, two jobs of a sequence with one name, and
+    tokens that no header can contain.
     """
 
     def __init__(self, jobs: Jobs, *, token: str | None, read_token: str | None) -> None:
@@ -77,7 +77,7 @@ class WebApi:
         self._commands = JobCommands()
         self._streams = EventStreams(self._jobs, writes=token is not None)
         self._registry = CollectorRegistry()
-        self._registry.register(JobCollector(jobs))
+        self._registry.register(JobCollector(self._jobs))
 
     def close(self) -> None:
         """End all streams within a second, and refuse others: the server of the application is about to end."""
@@ -158,7 +158,7 @@ class WebApi:
         )
 
     def _statuses(self) -> dict[str, JobStatus]:
-        return {name: job.status for name, job in self._jobs.by_name().items()}
+        return {name: job.status for name, job in self._jobs.by_address().items()}
 
     async def _metrics(self, request: WebRequest) -> WebResponse:
         self._access.check_read(request.headers)
@@ -168,41 +168,44 @@ class WebApi:
     async def _list(self, request: WebRequest) -> WebResponse:
         self._access.check_read(request.headers)
         request.arguments()
-        jobs = self._jobs.by_name().values()
-        return json_response(200, {"jobs": [job_summary(job) for job in jobs]})
+        jobs = self._jobs.by_address().items()
+        return json_response(200, {"jobs": [job_summary(job, name) for name, job in jobs]})
 
     async def _job(self, name: str, request: WebRequest) -> WebResponse:
-        return json_response(200, job_view(self._readable(name, request)))
+        return json_response(200, job_view(self._readable(name, request), name))
 
     async def _checkpoints(self, name: str, request: WebRequest) -> WebResponse:
         job = self._readable(name, request)
         return json_response(
-            200, {"job": job.name, "checkpoints": [checkpoint_view(one) for one in job.checkpoints]}
+            200, {"job": name, "checkpoints": [checkpoint_view(one) for one in job.checkpoints]}
         )
 
     async def _events(self, name: str, request: WebRequest) -> WebResponse | WebStream:
-        job = self._readable(name, request)
+        self._readable(name, request)
         if request.method == "HEAD":
             return WebResponse(200, CONTENT_TYPE, b"")
-        return WebStream(200, CONTENT_TYPE, self._streams.open(job.name))
+        return WebStream(200, CONTENT_TYPE, self._streams.open(name))
 
     async def _state(self, name: str, step: str, key: str, request: WebRequest) -> WebResponse:
         job = self._readable(name, request, *KEY_ARGUMENTS)
         arguments = request.arguments(*KEY_ARGUMENTS)
-        return json_response(200, await state_view(job, step, key, arguments))
+        return json_response(200, {"job": name, **await state_view(job, step, key, arguments)})
 
     async def _states(self, name: str, step: str, request: WebRequest) -> WebResponse:
         job = self._readable(name, request, *LIST_ARGUMENTS)
         arguments = request.arguments(*LIST_ARGUMENTS)
-        return json_response(200, await state_list(job, step, arguments))
+        return json_response(200, {"job": name, **await state_list(job, step, arguments)})
 
     async def _savepoint(self, name: str, request: WebRequest) -> WebResponse:
         job = self._writable(name, request)
-        return json_response(201, await self._commands.savepoint(job, request))
+        return json_response(
+            201, {"job": name, "savepoint": await self._commands.savepoint(job, request)}
+        )
 
     async def _stop(self, name: str, request: WebRequest) -> WebResponse:
         job = self._writable(name, request)
-        return json_response(202, await self._commands.stop(job, request))
+        await self._commands.stop(job, request)
+        return json_response(202, {"job": name, "status": job.status.name})
 
     def _readable(self, name: str, request: WebRequest, *arguments: str) -> Job:
         self._access.check_read(request.headers)
@@ -215,7 +218,7 @@ class WebApi:
         return self._found(name)
 
     def _found(self, name: str) -> Job:
-        jobs = self._jobs.by_name()
+        jobs = self._jobs.by_address()
         if name not in jobs:
             raise WebError(
                 404, "unknown_job", f"there is no job {name!r}; there are {listed(jobs)}"

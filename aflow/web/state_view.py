@@ -56,7 +56,7 @@ async def state_view(job: Job, step: str, key: str, arguments: dict[str, str]) -
             f"step {step!r} has no state of key {shown(parsed)}; the path without a key lists keys, and a key that is "
             f"no string needs ?type=int or ?type=json",
         )
-    head = {"job": job.name, "step": step, "name": name}
+    head = {"step": step, "name": name}
     return {**head, **_checkpoint(entry.checkpoint), "key": parsed, **_value(entry.value)}
 
 
@@ -72,7 +72,6 @@ async def state_list(job: Job, step: str, arguments: dict[str, str]) -> dict[str
             prefix=prefix, limit=limit, after=after, as_of=as_of
         )
     return {
-        "job": job.name,
         "step": step,
         "name": name,
         **_checkpoint(page.checkpoint),
