@@ -137,7 +137,7 @@ class WebApi:
             case ["api", "jobs", job, "stop"]:
                 return "POST", partial(self._stop, job)
             case _:
-                raise WebError(404, "unknown_path", f"there are {', '.join(_ROUTES)}")
+                raise WebError(404, "unknown_path", f"the paths are {', '.join(_ROUTES)}")
 
     async def _file(self, name: str, request: WebRequest) -> WebResponse:
         # Open even if reads need a token: the page has no data of its own, and asks for the token.
@@ -220,8 +220,9 @@ class WebApi:
     def _found(self, name: str) -> Job:
         jobs = self._jobs.by_address()
         if name not in jobs:
+            present = "no jobs" if not jobs else f"job{'s' if len(jobs) > 1 else ''} {listed(jobs)}"
             raise WebError(
-                404, "unknown_job", f"there is no job {name!r}; there are {listed(jobs)}"
+                404, "unknown_job", f"no job is named {name!r}; this application has {present}"
             )
         return jobs[name]
 

@@ -162,7 +162,11 @@ async def test_errors_of_state_reads_say_what_there_is() -> None:
         ]
         unknown = await read("visits/state/count/a?kind=int")
 
-    assert job_ == (404, "unknown_job", "there is no job 'vists'; there are 'visits'")
+    assert job_ == (
+        404,
+        "unknown_job",
+        "no job is named 'vists'; this application has job 'visits'",
+    )
     assert step[:2] == (404, "unknown_step")
     assert "'pages', 'check', 'page', 'count', 'out'" in step[2]
     assert key[:2] == (404, "unknown_key")

@@ -112,7 +112,11 @@ async def test_the_stream_of_an_unknown_job_is_refused() -> None:
     async with visits(PushSource[str]()).start() as job, requesting(job) as client:
         refused = await error(await client.get("/api/jobs/other/events"))
 
-    assert refused == (404, "unknown_job", "there is no job 'other'; there are 'visits'")
+    assert refused == (
+        404,
+        "unknown_job",
+        "no job is named 'other'; this application has job 'visits'",
+    )
 
 
 @virtual_time

@@ -208,15 +208,18 @@ def test_a_body_that_is_no_request_is_refused(
 async def test_writes_need_the_token() -> None:
     async with visits(PushSource[str]()).start() as job, requesting(job) as client:
         missing = await client.post(STOP)
-        found = [
-            (await client.post(STOP, headers={"authorization": value})).status_code
-            for value in ("Bearer wrong", "Bearer", "Bearer ", TOKEN, f"Basic {TOKEN}")
+        wrong = await client.post(STOP, headers={"authorization": "Bearer wrong"})
+        none = [
+            await error(await client.post(STOP, headers={"authorization": value}))
+            for value in ("Bearer", "Bearer ", TOKEN, f"Basic {TOKEN}")
         ]
         status = job.status
 
-    assert (await error(missing))[:2] == (401, "unauthorized")
+    text = "the request has no token: send 'Authorization: Bearer <token>'"
     assert missing.headers["www-authenticate"] == "Bearer"
-    assert found == [401] * 5
+    assert [await error(missing), *none] == [(401, "unauthorized", text)] * 5
+    assert (await error(wrong))[:2] == (401, "unauthorized")
+    assert "the token of the request is wrong" in (await error(wrong))[2]
     assert status is JobStatus.RUNNING
 
 
