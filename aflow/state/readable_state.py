@@ -40,6 +40,10 @@ _Placed: TypeAlias = tuple[bytes, Hashable]
 _canonical: Final = itemgetter(0)
 
 
+Prefix: TypeAlias = str | tuple[Hashable, ...]
+"""The beginning of keys: of text, or the first parts of tuples."""
+
+
 class Absent(Enum):
     """The type of ``ABSENT`` and ``FIRST``."""
 
@@ -111,7 +115,7 @@ class KeySelection:
         self,
         most: int,
         after: Hashable = FIRST,
-        prefix: str | tuple[Hashable, ...] | None = None,
+        prefix: Prefix | None = None,
     ) -> None:
         self.most: Final = most
         self._after = after
@@ -132,6 +136,14 @@ class KeySelection:
         self.held = 0
         #: Keys beyond it are not selected; None before it is known.
         self._last: bytes | None = None
+        #: True once a key was visited that may begin with the prefix: it is text, or a tuple, too.
+        self._has_kind = False
+        self._other_kind: Hashable = ABSENT
+
+    @property
+    def other_kind(self) -> Hashable:
+        """A visited key of another kind than the prefix, if none was of its kind (text or tuples); else ``ABSENT``."""
+        return ABSENT if self._has_kind else self._other_kind
 
     def fill(self, scan: Iterable[Sequence[Hashable]]) -> Iterator[None]:
         """Select from the keys of ``scan``, in pieces."""
@@ -143,7 +155,11 @@ class KeySelection:
 
     def matching(self, keys: Iterable[Hashable]) -> list[_Placed]:
         """Return those of ``keys`` that may be selected, with their canonical bytes."""
-        keys = list(keys) if self._prefix is None else list(filter(self._begins, keys))
+        keys = list(keys)
+        if self._prefix is not None:
+            if not self._has_kind:
+                self._find_kind(keys, str if isinstance(self._prefix, str) else tuple)
+            keys = list(filter(self._begins, keys))
         start, begin, stop = self.start, self._begin, self.stop
         return [
             (canonical, key)
@@ -190,6 +206,11 @@ class KeySelection:
                 yield
         self._runs = [kept]
         self.held = len(kept)
+
+    def _find_kind(self, keys: Sequence[Hashable], kind: type) -> None:
+        self._has_kind = any(isinstance(key, kind) for key in keys)
+        if keys:
+            self._other_kind = keys[0]
 
     def _begins(self, key: Hashable) -> bool:
         """Return True if ``key`` begins with the prefix."""
