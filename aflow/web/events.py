@@ -138,7 +138,7 @@ class EventStream:
         """Return the last event; the stream is due at once, so that its end is not delayed."""
         self._ended = True
         self.due = asyncio.get_running_loop().time()
-        return event("end", {"status": None if status is None else status.name})
+        return event("end", {"status": None if status is None else status.value})
 
 
 def event(name: str, value: Mapping[str, Any]) -> bytes:

@@ -28,7 +28,7 @@ def job_summary(job: Job, name: str) -> View:
     """Return the entry of ``job`` in the list of jobs; ``name`` is that of its address."""
     return {
         "name": name,
-        "status": job.status.name,
+        "status": job.status.value,
         "failure": failure_view(job.failure),
         "restarts": job.metrics().restarts,
     }
@@ -39,7 +39,7 @@ def job_view(job: Job, name: str) -> View:
     setup = job.setup
     return {
         "name": name,
-        "status": job.status.name,
+        "status": job.status.value,
         "failure": failure_view(job.failure),
         "restarts": [restart_view(one) for one in job.restarts],
         "graph": graph_view(setup.plan),
@@ -87,8 +87,8 @@ def checkpoint_view(info: CheckpointInfo) -> View:
     """Return one checkpoint with the parts of its subtasks."""
     return {
         "id": info.id,
-        "kind": info.kind.name,
-        "outcome": info.outcome.name,
+        "kind": info.kind.value,
+        "outcome": info.outcome.value,
         "triggered_at": info.triggered_at,
         "duration_ms": info.duration_ms,
         "bytes": info.bytes,

@@ -41,7 +41,7 @@ def snapshot_view(job: Job) -> View:
     return {
         "at": clock_on(loop, job.setup.options.clock).now(),
         "steady": loop.time(),
-        "status": job.status.name,
+        "status": job.status.value,
         "failure": failure_view(job.failure),
         "restarts": [restart_view(one) for one in job.restarts[-_LATEST:]],
         "metrics": job.metrics(),

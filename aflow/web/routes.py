@@ -205,7 +205,7 @@ class WebApi:
     async def _stop(self, name: str, request: WebRequest) -> WebResponse:
         job = self._writable(name, request)
         await self._commands.stop(job, request)
-        return json_response(202, {"job": name, "status": job.status.name})
+        return json_response(202, {"job": name, "status": job.status.value})
 
     def _readable(self, name: str, request: WebRequest, *arguments: str) -> Job:
         self._access.check_read(request.headers)
@@ -228,4 +228,4 @@ class WebApi:
 
 
 def _health(status: str, statuses: dict[str, JobStatus]) -> dict[str, object]:
-    return {"status": status, "jobs": {name: one.name for name, one in statuses.items()}}
+    return {"status": status, "jobs": {name: one.value for name, one in statuses.items()}}

@@ -50,7 +50,7 @@ def test_it_shows_the_rates_and_calls_of_each_step(aflow: Aflow) -> None:
     result = asyncio.run(shown(aflow))
 
     assert result.exit_code == 0, result.output
-    assert result.stdout.startswith("numbers: RUNNING\n")
+    assert result.stdout.startswith("numbers: running\n")
     rows = [[cell.strip() for cell in line.split("│")] for line in result.stdout.splitlines()]
     cells = {row[1]: row for row in rows if len(row) > 3}
     assert int(cells["call"][2].replace(",", "")) > 0
@@ -146,7 +146,7 @@ def job_of(records: int, name: str = "step", busy: float = 0.0) -> dict[str, Any
     step = {"records_in": records, "records_out": records, "lag_ms": 1500, "calls": None}
     return {
         "name": "job",
-        "status": "RUNNING",
+        "status": "running",
         "failure": {"type": "ValueError", "message": "wrong"},
         "restarts": [{}],
         "graph": {
@@ -183,7 +183,7 @@ def test_rates_are_those_between_two_snapshots_unless_the_job_was_restarted(
         *("step", rate, rate, busy),
         *("0%" if busy == "50%" else "–", "3", "1.5 s"),
     ]
-    assert text.startswith("job: RUNNING, restarts: 1\n")
+    assert text.startswith("job: running, restarts: 1\n")
     assert "ValueError: wrong" in text
 
 

@@ -82,8 +82,8 @@ async def test_checkpoints_are_listed_with_their_subtasks(tmp_path: Path) -> Non
         view: dict[str, Any] = (await client.get("/api/jobs/visits/checkpoints")).json()
 
     assert [(one["id"], one["kind"], one["outcome"]) for one in view["checkpoints"]] == [
-        (1, "PERIODIC", "COMPLETED"),
-        (2, "PERIODIC", "COMPLETED"),
+        (1, "checkpoint", "completed"),
+        (2, "checkpoint", "completed"),
     ]
     assert view["checkpoints"][0]["bytes"] > 0
     assert view["checkpoints"][0]["subtasks"][0]["task"] == "pages[0]"

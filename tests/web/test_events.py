@@ -144,8 +144,8 @@ async def test_a_stream_ends_with_its_job() -> None:
 
         assert client.complete
     statuses = [one["status"] for one in client.snapshots]
-    assert (statuses[0], statuses[-1]) == ("CREATED", "FINISHED")
-    assert client.events[-1] == ("end", {"status": "FINISHED"})
+    assert (statuses[0], statuses[-1]) == ("created", "finished")
+    assert client.events[-1] == ("end", {"status": "finished"})
     assert client.names.count("job") == 1
 
 

@@ -196,7 +196,7 @@ async def test_checkpoints_appear_with_duration_and_size(site: Site, tmp_path: P
         cells = await page.locator("#checkpoint-rows td").all_text_contents()
 
     assert cells[0] == "1"
-    assert cells[1:3] == ["completed", "periodic"]
+    assert cells[1:3] == ["completed", "checkpoint"]
     assert re.fullmatch(r"[\d.]+ m?s", cells[4])
     assert re.fullmatch(r"[\d.]+ k?B", cells[5])
 
@@ -405,7 +405,7 @@ MODEL = """async () => {
         checkpoints: [],
     });
     const snapshot = (steady, records, restarts, busy) => ({
-        at: steady * 1000, steady, status: "RUNNING", checkpoints: [],
+        at: steady * 1000, steady, status: "running", checkpoints: [],
         metrics: {
             restarts, latencies: [],
             steps: Object.fromEntries(["in", "key", "out"].map((name) => [name, {

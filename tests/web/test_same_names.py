@@ -114,8 +114,8 @@ async def test_a_registry_of_the_host_exports_jobs_of_one_name() -> None:
     async with first, second:
         found = samples(generate_latest(registry).decode())
 
-    assert found["aflow_job_status", "visits", "RUNNING"] == 1
-    assert found["aflow_job_status", "visits~2", "RUNNING"] == 1
+    assert found["aflow_job_status", "visits", "running"] == 1
+    assert found["aflow_job_status", "visits~2", "running"] == 1
 
 
 @virtual_time

@@ -31,7 +31,7 @@ async def test_a_savepoint_is_written_while_the_job_continues(tmp_path: Path) ->
         status = job.status
 
     assert response.status_code == 201
-    assert response.json()["savepoint"]["kind"] == "SAVEPOINT"
+    assert response.json()["savepoint"]["kind"] == "savepoint"
     assert response.json()["savepoint"]["path"] == path
     assert (again[:2], status) == ((409, "savepoint_failed"), JobStatus.RUNNING)
     assert "monday" in again[2]
@@ -62,7 +62,7 @@ async def test_a_stop_is_accepted_before_the_job_has_ended(tmp_path: Path) -> No
         ended = await error(await client.post(STOP, json={}, headers=WRITE))
         late = await error(await client.post(SAVEPOINTS, json={"path": "x"}, headers=WRITE))
 
-    assert (response.status_code, response.json()) == (202, {"job": "visits", "status": "DRAINING"})
+    assert (response.status_code, response.json()) == (202, {"job": "visits", "status": "draining"})
     assert job.status is JobStatus.FINISHED
     assert (tmp_path / "last").exists()
     assert ended[:2] == late[:2] == (409, "job_ended")

@@ -7,7 +7,7 @@ export function showFigures(model) {
   const { totals, snapshot } = model;
   const { metrics } = snapshot;
   const last = metrics.checkpoints;
-  const completed = [...model.checkpoints.values()].filter((one) => one.outcome === "COMPLETED").at(-1);
+  const completed = [...model.checkpoints.values()].filter((one) => one.outcome === "completed").at(-1);
   const figures = [
     ["Read", totals.in === null ? "–" : `${compact(totals.in)}/s`, "by all sources"],
     ["Written", totals.out === null ? "–" : `${compact(totals.out)}/s`, "by all sinks"],
@@ -94,8 +94,8 @@ export function showCheckpoints(model) {
       const cells = line.children;
       const texts = [
         String(row.id),
-        row.outcome.toLowerCase() + (row.reason ? `: ${row.reason}` : ""),
-        row.kind.toLowerCase() + (row.path ? ` in ${row.path}` : ""),
+        row.outcome + (row.reason ? `: ${row.reason}` : ""),
+        row.kind + (row.path ? ` in ${row.path}` : ""),
         clock(row.triggered_at),
         duration(row.duration_ms),
         bytes(row.bytes),
@@ -105,7 +105,7 @@ export function showCheckpoints(model) {
         count(row.in_flight_records),
       ];
       texts.forEach((text, index) => setText(cells[index], text));
-      cells[1].className = row.outcome === "FAILED" ? "bad" : "";
+      cells[1].className = row.outcome === "failed" ? "bad" : "";
       cells[3].title = instant(row.triggered_at);
       cells[4].style.setProperty("--share", String((row.duration_ms ?? 0) / longest));
     },
