@@ -13,7 +13,7 @@ export function showFigures(model) {
     ["Written", totals.out === null ? "–" : `${compact(totals.out)}/s`, "by all sinks"],
     ["Latency", duration(totals.latency?.p50_ms), totals.latency ? `p99 ${duration(totals.latency.p99_ms)}` : "not measured yet"],
     ["Watermark lag", duration(totals.lag), "of the slowest sink"],
-    ["Queued", count(totals.queued), "records between tasks"],
+    ["Queued", count(totals.queued), "between tasks"],
     ["Checkpoint", completed ? duration(completed.duration_ms) : "–", checkpointNote(model, completed, last)],
     ["Restarts", count(metrics.restarts), metrics.left_behind ? `${count(metrics.left_behind)} calls abandoned` : "after failures"],
     ["Loop blocked", `${count(metrics.blocked.times)}×`, metrics.blocked.times ? `longest ${duration(metrics.blocked.longest_ms)}` : "no blockage"],
@@ -163,13 +163,19 @@ export function showBlocked(model) {
       element(
         "li",
         {},
-        heading(`${duration(report.seconds * 1000)}${report.step === null ? "" : ` in step ${report.step}`}`, at),
+        heading(`${duration(report.seconds * 1000)}${owner(report)}`, at),
         report.where === null
           ? element("p", { text: "A function that held the interpreter's lock all the time." })
           : place(report.where),
       ),
     ),
   );
+}
+
+/** Return the step and the resource of a blockage; nothing for code outside of steps. */
+function owner({ step, resource }) {
+  if (step === null) return "";
+  return resource === null ? ` in step ${step}` : ` in resource ${resource} of step ${step}`;
 }
 
 function heading(title, at) {
