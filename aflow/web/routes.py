@@ -6,8 +6,9 @@ the exposition of Prometheus, the files of the page, and the events of a job, wh
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Final, TypeAlias
@@ -38,7 +39,7 @@ from aflow.web.state_view import (
     state_list,
     state_view,
 )
-from aflow.web.static_files import static_response
+from aflow.web.static_files import StaticFile, static_files, static_response
 
 Handler: TypeAlias = Callable[[WebRequest], Awaitable[WebResponse | WebStream]]
 
@@ -76,6 +77,8 @@ class WebApi:
         self._access = Access(token, read_token)
         self._commands = JobCommands()
         self._streams = EventStreams(self._jobs, writes=token is not None)
+        #: The files of the page, by their paths; None before the first request for one.
+        self._files: Mapping[str, StaticFile] | None = None
         self._registry = CollectorRegistry()
         self._registry.register(JobCollector(self._jobs))
 
@@ -141,7 +144,9 @@ class WebApi:
 
     async def _file(self, name: str, request: WebRequest) -> WebResponse:
         # Open even if reads need a token: the page has no data of its own, and asks for the token.
-        return static_response(name, request.headers)
+        if self._files is None:  # a megabyte is read and hashed, not on the loop of the jobs
+            self._files = await asyncio.to_thread(static_files)
+        return static_response(self._files, name, request.headers)
 
     async def _live(self, request: WebRequest) -> WebResponse:
         statuses = self._statuses()
