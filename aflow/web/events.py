@@ -36,6 +36,9 @@ LONGEST: Final = 30.0
 
 CONTENT_TYPE: Final = "text/event-stream"
 
+#: The number of the snapshot of a job that has ended.
+_FINAL: Final = -1
+
 
 class EventStreams:
     """The open streams of an application."""
@@ -75,8 +78,11 @@ class EventStreams:
         return event("job", {**description_view(job, name), "writes": self._writes})
 
     def snapshot(self, job: Job, now: float) -> bytes:
-        """Return the snapshot for the interval of ``now`` (seconds of the loop), which all clients get."""
-        number = math.floor(now / INTERVAL)
+        """Return the snapshot for the interval of ``now`` (seconds of the loop), which all clients get.
+
+        That of a job that has ended is made after its end: nothing follows it.
+        """
+        number = _FINAL if job.status.has_ended else math.floor(now / INTERVAL)
         last = self._snapshots.get(job)
         if last is None or last[0] != number:
             last = number, event("snapshot", snapshot_view(job))
@@ -123,6 +129,8 @@ class EventStream:
 
     def _events(self, now: float) -> bytes:
         job = self._streams.job(self._job)
+        if job is None and self._described is not None and self._described.status.has_ended:
+            job = self._described  # the host has removed it, and the client has not seen its end
         if job is None:
             return self._end(None)
         described = b""

@@ -251,3 +251,40 @@ async def test_a_client_that_leaves_ends_its_request_at_once() -> None:
             before = loop.time()
 
         assert loop.time() == before
+
+
+@virtual_time
+async def test_the_last_snapshot_is_that_after_the_end_also_within_the_second_of_another() -> None:
+    source = PushSource[str]()
+    job = visits(source).start()
+    application = aflow.web.app(job)
+    async with job, reading(application) as early:
+        await settle()
+        assert early.snapshots[-1]["status"] == "running"
+        await source.send_many(["/home", "/home"])
+        await job.stop()
+        async with reading(application) as late:
+            await settle()
+            await asyncio.sleep(1)
+
+    for client in (early, late):
+        assert client.names[-2:] == ["snapshot", "end"]
+        assert client.snapshots[-1]["status"] == "finished"
+        assert client.snapshots[-1]["metrics"]["steps"]["count"]["records_in"] == 2
+    assert early.snapshots[-1] == late.snapshots[-1]
+
+
+@virtual_time
+async def test_a_job_that_is_removed_at_its_end_is_shown_as_it_has_ended() -> None:
+    source = PushSource[str]()
+    jobs = [visits(source).start()]
+    async with jobs[0] as job, reading(aflow.web.app(lambda: jobs)) as client:
+        await settle()
+        await source.send("/home")
+        await job.stop()
+        jobs.clear()
+        await asyncio.sleep(1)
+
+    assert client.names == ["job", "snapshot", "snapshot", "end"]
+    assert client.snapshots[-1]["metrics"]["steps"]["count"]["records_in"] == 1
+    assert client.events[-1] == ("end", {"status": "finished"})

@@ -474,7 +474,8 @@ CHART = """async () => {
     const now = Date.now() / 1000;
     const empty = await shown([], []);
     const labels = formatted.length;
-    return { empty: empty.map((at) => at - now), labels, one: await shown([1000], [5]), two: await shown([900, 1000], [5, 6]) };
+    const one = await shown([1000], [5]);
+    return { empty: empty.map((at) => at - now), labels, one, two: await shown([900, 1000], [5, 6]) };
 }"""
 
 
