@@ -23,6 +23,9 @@ from aflow_connectors.schemas.wire import HEADER
 
 T = TypeVar("T")
 
+_read: Final = fastavro.schemaless_reader
+_write: Final = fastavro.schemaless_writer
+
 #: Attributes that fastavro adds to a parsed schema.
 _PARSED: Final = ("__fastavro_parsed__", "__named_schemas")
 
@@ -140,7 +143,7 @@ class Avro(Format[T]):
             writer, reader = found
             body.seek(HEADER)
         try:
-            value = fastavro.schemaless_reader(body, writer, reader)
+            value = _read(body, writer, reader)
         except Exception as exc:  # fastavro has no common class of errors
             raise FormatError(f"not Avro of its schema: {described(exc)}") from exc
         if body.tell() != len(data):
@@ -158,11 +161,11 @@ class Avro(Format[T]):
             raise ConnectorError(
                 "Avro encodes with a registered schema: await before_encoding(values) before encode"
             )
+        converted = self._encoded(value)
         body = BytesIO()
         body.write(self._header)
-        converted = self._encoded(value)
         try:
-            fastavro.schemaless_writer(body, self._schema, converted)
+            _write(body, self._schema, converted)
         except Exception as exc:  # see decode
             raise FormatError(f"Avro cannot hold it: {described(exc)}") from exc
         return body.getvalue()

@@ -85,15 +85,16 @@ class _Converters:
             except TypeError:
                 raise _not(name, record) from None
             out: dict[str, Any] = {}
-            for field, convert_field, has_default in fields:
-                if field in given:
-                    try:
+            field = ""
+            try:
+                for field, convert_field, has_default in fields:
+                    if field in given:
                         out[field] = convert_field(given[field])
-                    except FormatError as exc:
-                        raise within(field, exc) from None
-                elif not has_default:
-                    raise FormatError(f"field {field!r} is missing")
-            if not names.issuperset(given):
+                    elif not has_default:
+                        raise FormatError("it is missing")
+            except FormatError as exc:
+                raise within(field, exc) from None
+            if len(out) < len(given):
                 undeclared = sorted(map(str, set(given) - names))
                 raise FormatError(f"the schema has no field {', '.join(map(repr, undeclared))}")
             return out
@@ -174,9 +175,10 @@ def _whole(kind: str) -> Convert:
     bound = _INTS[kind]
 
     def convert(value: Any) -> int:
-        value = value.value if isinstance(value, Enum) else value
         if type(value) is not int:
-            raise _not(kind, value)
+            value = value.value if isinstance(value, Enum) else value
+            if type(value) is not int:
+                raise _not(kind, value)
         if not -bound <= value < bound:
             raise FormatError(f"{value} is too large for {kind}")
         return value
@@ -185,6 +187,8 @@ def _whole(kind: str) -> Convert:
 
 
 def _number(value: Any) -> float:
+    if type(value) is float:
+        return value
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         raise _not("double", value)
     return value
@@ -197,6 +201,8 @@ def _bytes(value: Any) -> bytes:
 
 
 def _string(value: Any) -> str:
+    if type(value) is str:
+        return value
     value = value.value if isinstance(value, Enum) else value
     if not isinstance(value, str):
         raise _not("string", value)

@@ -14,6 +14,9 @@ fastavro: Any = load("fastavro", package="fastavro", extra=_EXTRA, purpose="Avro
 descriptor_pb2: Any = load(
     "google.protobuf.descriptor_pb2", package="protobuf", extra=_EXTRA, purpose="Protobuf"
 )
+message_factory: Any = load(
+    "google.protobuf.message_factory", package="protobuf", extra=_EXTRA, purpose="Protobuf"
+)
 protobuf_message: Any = load(
     "google.protobuf.message", package="protobuf", extra=_EXTRA, purpose="Protobuf"
 )

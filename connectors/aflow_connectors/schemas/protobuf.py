@@ -15,7 +15,7 @@ from aflow_connectors.json_decoder import converter
 from aflow_connectors.schemas.avro import checked_registry
 from aflow_connectors.schemas.client import protobuf_message
 from aflow_connectors.schemas.proto_files import Paths, imports_of, names_in, path_of, text_of
-from aflow_connectors.schemas.proto_values import Read, fill, message_reader
+from aflow_connectors.schemas.proto_values import Read, message_reader, message_writer
 from aflow_connectors.schemas.registry import SchemaReference, SchemaRegistry, SchemaText
 from aflow_connectors.schemas.schema_cache import WriterHeaders, WriterSchemas
 from aflow_connectors.schemas.subjects import SubjectName, topic_name
@@ -76,6 +76,7 @@ class Protobuf(Format[T]):
         self._arguments = (message, of, registry, subject, auto_register)
         self._class: Any = message
         self._name: str = self._class.DESCRIPTOR.full_name
+        self._write = message_writer(self._class)
         self._read: Read | None = None
         self._convert: Callable[[object], T] | None = None
         if of is not None:
@@ -132,11 +133,10 @@ class Protobuf(Format[T]):
                 "Protobuf encodes with a registered schema: await before_encoding(values) before encode"
             )
         message: Any = value
-        if not isinstance(value, self._class):
-            if isinstance(value, protobuf_message.Message):
-                raise FormatError(f"a message {message.DESCRIPTOR.full_name}, not {self._name}")
-            message = self._class()
-            fill(message, value)
+        if not isinstance(value, protobuf_message.Message):
+            message = self._write(value)
+        elif not isinstance(value, self._class):
+            raise FormatError(f"a message {message.DESCRIPTOR.full_name}, not {self._name}")
         try:
             return self._header + cast(bytes, message.SerializeToString())
         except Exception as exc:  # see decode
