@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
+from operator import attrgetter
 from typing import Any, Final, TypeAlias, cast
 from uuid import UUID
 
@@ -77,7 +78,8 @@ class _Readers:
         if special is not None:
             return special
         wanted = fields_by_name(declared)
-        always: list[tuple[str, Read | None]] = []
+        plain: list[str] = []
+        always: list[tuple[str, Read]] = []
         present: list[tuple[str, Read | None, bool]] = []
         for name, want in wanted.items():
             field = descriptor.fields_by_name.get(name)
@@ -86,15 +88,18 @@ class _Readers:
             elif field.has_presence and not field.is_repeated:
                 # Without a default, None has to say that it is not set.
                 present.append((name, self._field(field, want.type), want.required))
+            elif (convert := self._field(field, want.type)) is None:
+                plain.append(name)
             else:
-                always.append((name, self._field(field, want.type)))
+                always.append((name, convert))
+        # At least two attributes, so that it returns a tuple.
+        plain_values = attrgetter(*plain, "DESCRIPTOR", "DESCRIPTOR")
 
         def read(message: Any) -> dict[str, Any]:
             # Hot path: once for each message.
-            out: dict[str, Any] = {}
+            out: dict[str, Any] = dict(zip(plain, plain_values(message), strict=False))
             for name, convert in always:
-                value = getattr(message, name)
-                out[name] = value if convert is None else convert(value)
+                out[name] = convert(getattr(message, name))
             for name, convert, is_required in present:
                 if message.HasField(name):
                     value = getattr(message, name)
