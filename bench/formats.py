@@ -130,8 +130,12 @@ def _protobuf(orders: list[Order], rounds: int) -> Iterator[Measurement]:
             found.append(head + one.SerializeToString())
         return found
 
-    yield _compared("protobuf_decode", lambda: [form.decode(one) for one in messages], read_by_hand, rounds)
-    yield _compared("protobuf_encode", lambda: [form.encode(one) for one in orders], write_by_hand, rounds)
+    yield _compared(
+        "protobuf_decode", lambda: [form.decode(one) for one in messages], read_by_hand, rounds
+    )
+    yield _compared(
+        "protobuf_encode", lambda: [form.encode(one) for one in orders], write_by_hand, rounds
+    )
 
 
 async def _ready(

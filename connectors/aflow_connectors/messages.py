@@ -182,7 +182,10 @@ class MessageEncoder(Generic[T]):
     async def _ready(self, topic: str, bodies: Sequence[Any], keys: Sequence[Any]) -> _Formats:
         formats = self._formats.get(topic)
         if formats is None:
-            value, key = self._format.for_topic(topic), self._key_format.for_topic(topic, is_key=True)
+            value, key = (
+                self._format.for_topic(topic),
+                self._key_format.for_topic(topic, is_key=True),
+            )
             formats = self._formats[topic] = (value, key)
         try:
             await formats[0].before_encoding([body for body in bodies if body is not None])

@@ -192,7 +192,12 @@ def _made_again(cls: type[Avro[T]], arguments: tuple[Any, ...], place: tuple[str
     of, schema, name, registry, subject, auto_register = arguments
     made: Any = cls
     found: Avro[T] = made(
-        of, schema=schema, name=name, registry=registry, subject=subject, auto_register=auto_register
+        of,
+        schema=schema,
+        name=name,
+        registry=registry,
+        subject=subject,
+        auto_register=auto_register,
     )
     return found.for_topic(place[0], is_key=place[1])
 

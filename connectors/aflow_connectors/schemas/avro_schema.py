@@ -205,7 +205,9 @@ class _Derivation:
             raise _refused(place, f"{name!r} is not the name of a field in Avro")
         not_required = not field.required and _default_of(field) is inspect.NODEFAULT
         if not_required and field.default_factory is inspect.NODEFAULT:
-            raise _refused(place, "a record of Avro has all of its fields, so NotRequired has no place")
+            raise _refused(
+                place, "a record of Avro has all of its fields, so NotRequired has no place"
+            )
         found: dict[str, object] = {"name": name, "type": self.schema(field.type, place)}
         if isinstance(field.type, inspect.Metadata):
             known = (field.type.extra or {}).get(_ALIASES)

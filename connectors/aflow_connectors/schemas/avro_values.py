@@ -115,7 +115,9 @@ class _Converters:
                     reasons.append(exc)
             if len(reasons) == 2 and "null" in schema:
                 raise reasons[1 - schema.index("null")]
-            raise FormatError(f"{shown(value)} is of none of the {len(branches)} types of the union")
+            raise FormatError(
+                f"{shown(value)} is of none of the {len(branches)} types of the union"
+            )
 
         return convert
 

@@ -91,7 +91,9 @@ def _names_in_text(text: str) -> Iterator[tuple[tuple[int, ...], str]]:
                 blocks.append(None)
         elif token == "}":
             if not blocks:
-                raise FormatError("is not a schema of Protobuf: a brace is closed that was not open")
+                raise FormatError(
+                    "is not a schema of Protobuf: a brace is closed that was not open"
+                )
             if blocks.pop() is not None:
                 path.pop()
                 counts.pop()

@@ -67,7 +67,9 @@ class SchemaText:
     def body(self) -> dict[str, Any]:
         """Return it as the body of a request."""
         body: dict[str, Any] = {"schema": self.text}
-        if self.kind != "AVRO":  # registries before Protobuf know no other kind, and no field for it
+        if (
+            self.kind != "AVRO"
+        ):  # registries before Protobuf know no other kind, and no field for it
             body["schemaType"] = self.kind
         if self.references:
             body["references"] = [vars(one) for one in self.references]
@@ -221,9 +223,7 @@ class SchemaRegistry:
                     f"fields a default, or change the compatibility level of the subject"
                 )
             case 422:
-                return (
-                    f"{self.place} does not accept the schema for subject {subject!r} ({said})"
-                )
+                return f"{self.place} does not accept the schema for subject {subject!r} ({said})"
             case _:
                 return f"{self.place} answers {said}; is this the URL of a schema registry?"
 

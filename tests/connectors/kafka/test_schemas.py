@@ -54,7 +54,8 @@ async def test_avro_orders_become_protobuf_totals_and_an_unknown_schema_a_dead_l
 
         flow = af.Flow("totals")
         source = flow.source(
-            KafkaSource(kafka.servers, orders, format=avro, until="now", dead_letters=read), name="in"
+            KafkaSource(kafka.servers, orders, format=avro, until="now", dead_letters=read),
+            name="in",
         )
         source.side(read).to(bad, name="bad")
         source.key_by(lambda one: one.card).fold(
@@ -93,6 +94,8 @@ async def test_avro_orders_become_protobuf_totals_and_an_unknown_schema_a_dead_l
         last[one.key] = one.value.sum
     assert last == {f"card {n}": sum(range(n, 30, 3)) for n in range(3)}
     assert [one.raw for one in bad.values] == [unknown]
-    assert fake.subjects == sorted(f"{one}-{part}" for one in (orders, totals) for part in ("key", "value"))
+    assert fake.subjects == sorted(
+        f"{one}-{part}" for one in (orders, totals) for part in ("key", "value")
+    )
     # Ids are looked up once for each reader, not for each message.
     assert sum(fake.requests.values()) <= 4 + 2 * 4

@@ -133,9 +133,7 @@ class FakeRegistry:
             return _error(404, 40401, f"Subject '{subject}' not found.")
         for version, number in enumerate(self._subjects[subject], start=1):
             if self._schemas[number - 1]["schema"] == given["schema"]:
-                return _answer(
-                    {"subject": subject, "id": number, "version": version} | given
-                )
+                return _answer({"subject": subject, "id": number, "version": version} | given)
         return _error(404, 40403, "Schema not found")
 
 

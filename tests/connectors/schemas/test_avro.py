@@ -172,7 +172,9 @@ def typed_values(draw: st.DrawFn, depth: int = 2) -> tuple[Any, st.SearchStrateg
 
 @settings(max_examples=50)
 @given(st.data())
-def test_random_records_of_random_types_are_decoded_as_they_were_encoded(data: st.DataObject) -> None:
+def test_random_records_of_random_types_are_decoded_as_they_were_encoded(
+    data: st.DataObject,
+) -> None:
     of, values = data.draw(typed_values())
     try:
         form = Avro(of)
@@ -283,7 +285,10 @@ WIDE = {
         {"name": "big", "type": "long"},
         {"name": "ratio", "type": "double"},
         {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
-        {"name": "sum", "type": {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2}},
+        {
+            "name": "sum",
+            "type": {"type": "bytes", "logicalType": "decimal", "precision": 4, "scale": 2},
+        },
         {"name": "kind", "type": {"type": "enum", "name": "Kind", "symbols": ["A", "B"]}},
         {"name": "code", "type": {"type": "fixed", "name": "Code", "size": 2}},
         {"name": "maybe", "type": ["null", "string"], "default": None},
@@ -354,7 +359,9 @@ def test_a_missing_field_is_refused_and_so_is_one_that_the_schema_does_not_have(
         form.encode(without)
     with pytest.raises(FormatError, match="no field 'more'"):
         form.encode({**GOOD, "more": 1})
-    assert form.decode(form.encode({n: v for n, v in GOOD.items() if n != "maybe"}))["maybe"] is None
+    assert (
+        form.decode(form.encode({n: v for n, v in GOOD.items() if n != "maybe"}))["maybe"] is None
+    )
 
 
 def test_the_path_to_a_wrong_value_is_in_the_error() -> None:

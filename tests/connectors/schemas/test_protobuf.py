@@ -181,7 +181,20 @@ def test_fields_that_are_not_set_are_none_or_the_declared_default() -> None:
         ({"first": {"sku": 5}}, "field first.sku"),
         (5, "int has no named fields"),
     ],
-    ids=["type", "size", "unknown", "enum", "naive", "duration", "text", "item", "map", "tags", "nested", "int"],
+    ids=[
+        "type",
+        "size",
+        "unknown",
+        "enum",
+        "naive",
+        "duration",
+        "text",
+        "item",
+        "map",
+        "tags",
+        "nested",
+        "int",
+    ],
 )
 def test_a_record_that_the_message_cannot_hold_is_refused(record: Any, reason: str) -> None:
     with pytest.raises(FormatError) as raised:
@@ -366,9 +379,13 @@ async def test_a_schema_that_is_text_is_read_too(
     assert await decoded(Protobuf(ItemMessage, of=Item, registry=registry), data) == [Item("a", 2)]
 
 
-OLD = classes(proto_file("order.proto", {"Paid": {"id": "int64", "number": "string", "gone": "string"}}))
+OLD = classes(
+    proto_file("order.proto", {"Paid": {"id": "int64", "number": "string", "gone": "string"}})
+)
 NEW = classes(
-    proto_file("order.proto", {"Paid": {"id": "int64", "card": "string", "note=4": "optional string"}})
+    proto_file(
+        "order.proto", {"Paid": {"id": "int64", "card": "string", "note=4": "optional string"}}
+    )
 )
 
 

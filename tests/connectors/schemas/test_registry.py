@@ -153,7 +153,9 @@ async def test_without_auto_register_the_schema_is_looked_up(
 ) -> None:
     form = Avro(Order, registry=registry, auto_register=False).for_topic("orders")
 
-    with pytest.raises(RegistryError, match="does not have this schema under subject 'orders-value'"):
+    with pytest.raises(
+        RegistryError, match="does not have this schema under subject 'orders-value'"
+    ):
         await encoded(form, Order(1, "x"))
     assert fake.subjects == []
     number = fake.add("orders-value", form.schema)
@@ -277,7 +279,9 @@ async def test_an_unknown_id_is_a_dead_letter_with_its_bytes(
     decoder = MessageDecoder[Order]("a", form, dead_letters=af.Tag[BadRecord]("bad"))
 
     for _ in range(2):
-        found = await decoder.decode([RawMessage(one, offset=n) for n, one in enumerate([*bad, good])])
+        found = await decoder.decode(
+            [RawMessage(one, offset=n) for n, one in enumerate([*bad, good])]
+        )
 
     assert found.values == [Order(1, "x")]
     assert [one.raw for one in found.rejected] == bad
@@ -291,7 +295,7 @@ async def test_an_unknown_id_is_a_dead_letter_with_its_bytes(
 async def test_a_schema_of_another_kind_is_a_bad_record(
     fake: FakeRegistry, registry: SchemaRegistry
 ) -> None:
-    number = fake.add("a-value", 'message A { string a = 1; }', "PROTOBUF")
+    number = fake.add("a-value", "message A { string a = 1; }", "PROTOBUF")
 
     with pytest.raises(FormatError, match="is PROTOBUF and not AVRO"):
         await decoded(Avro(Order, registry=registry), struct.pack(">bI", 0, number) + b"\0")
