@@ -35,7 +35,9 @@ class ReadRate:
         cost = float(len(values)) if settings.cost is None else sum(map(settings.cost_of, values))
         now = asyncio.get_running_loop().time
         try:
-            while (delay := self._bucket.take(taker, now(), cost)) > 0:
+            delay = self._bucket.take(taker, now(), cost)
+            while delay > 0:
                 await asyncio.sleep(delay)
+                delay = self._bucket.take(taker, now(), cost)
         finally:
             self._bucket.leave(taker)

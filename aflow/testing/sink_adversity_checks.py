@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from aflow.api.flow import Flow
@@ -34,14 +35,14 @@ class SinkAdversityCheck(Generic[S]):
     async def refusing(self) -> None:
         """A transactional sink refuses committables that are not its own, and nothing is visible after that."""
         probe = self._probe
+        sink = probe.make()
         for foreign in _FOREIGN:
-            sink = probe.make()
-            await self._refused(lambda: probe.recover(sink, [foreign]), "recover()", foreign)
-            sink = probe.make()
-            await probe.recover(sink, [])
-            async with probe.all_opened(sink, 1) as (writer,):
-                await self._refused(lambda: probe.commit(writer, [foreign]), "commit()", foreign)
-            await probe.expect(sink, [], f"after the foreign committable {shown(foreign)}")
+            await self._refused(partial(probe.recover, sink, [foreign]), "recover()", foreign)
+        await probe.recover(sink, [])
+        async with probe.all_opened(sink, 1) as (writer,):
+            for foreign in _FOREIGN:
+                await self._refused(partial(probe.commit, writer, [foreign]), "commit()", foreign)
+        await probe.expect(sink, [], "after committables of other sinks")
 
     async def _refused(
         self, call: Callable[[], Awaitable[None]], what: str, foreign: Committable
@@ -91,9 +92,7 @@ class SinkAdversityCheck(Generic[S]):
                 f"while connections were cut, {shown(self._records)} was written, and {shown(seen)} is visible"
             )
 
-    async def _write(
-        self, writer: Writer[Any], records: list[object], disturb: Disturb
-    ) -> None:
+    async def _write(self, writer: Writer[Any], records: list[object], disturb: Disturb) -> None:
         """Write ``records``; connections are cut before and meanwhile."""
         await cut(disturb)
         await while_cut(self._probe.write(writer, records), disturb)
@@ -108,6 +107,6 @@ class SinkAdversityCheck(Generic[S]):
         secrets.check(probe.name, "the plan of a flow", flow.plan())
         for foreign in _FOREIGN:
             try:
-                await probe.recover(probe.make(), [foreign])
+                await probe.recover(sink, [foreign])
             except Exception as exc:
                 secrets.check_error(probe.name, exc)

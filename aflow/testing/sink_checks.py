@@ -57,8 +57,8 @@ async def check_sink(
         )
     check_not_async(make_sink, "make_sink")
     hidden = Secrets(secrets)
-    with hidden.watched(type(make_sink()).__name__):
-        probe = SinkProbe(make_sink, visible, patience, hidden)
+    probe = SinkProbe(make_sink, visible, patience, hidden)
+    with hidden.watched(probe.name):
         check = _SinkCheck(probe, list(records))
         # Without a check for leftovers: a library may open a resource at its first use and keep it.
         await check.writing()

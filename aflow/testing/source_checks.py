@@ -66,10 +66,9 @@ async def check_source(
     """
     check_not_async(make_source, "make_source")
     hidden = Secrets(secrets)
-    name = type(make_source()).__name__
-    with hidden.watched(name):
-        most = None if expected is None else len(expected)
-        probe = SourceProbe(make_source, patience, most, hidden)
+    most = None if expected is None else len(expected)
+    probe = SourceProbe(make_source, patience, most, hidden)
+    with hidden.watched(probe.name):
         check = _SourceCheck[S](probe)
         await check.splits()
         whole = await check.reading(rejected)
@@ -102,7 +101,9 @@ async def check_discovery(
     probe = SourceProbe(make_source, patience, None, Secrets(()))
     source = make_source()
     if source.discover_every is None:
-        raise probe.broken("it declares no discover_every, so that a job lists its splits only once")
+        raise probe.broken(
+            "it declares no discover_every, so that a job lists its splits only once"
+        )
     before = await probe.ids(source)
     readers = {split: await probe.reader(source, split, None) for split in before}
     try:
@@ -263,9 +264,7 @@ class _SourceCheck(Generic[S]):
                 await probe.close(reader, split)
         probe.same(found, whole, "reading all splits at once")
 
-    async def disturbing(
-        self, whole: dict[str, list[Record]], disturb: Disturb
-    ) -> None:
+    async def disturbing(self, whole: dict[str, list[Record]], disturb: Disturb) -> None:
         """While connections are cut, a reader waits and then returns the same records."""
         probe = self._probe
         source = probe.make()

@@ -40,9 +40,7 @@ class SourceNoticeCheck:
         if is_kept:
             await self._with_checkpoints(whole)
 
-    async def _without_checkpoint(
-        self, whole: dict[str, list[Record]], *, is_kept: bool
-    ) -> None:
+    async def _without_checkpoint(self, whole: dict[str, list[Record]], *, is_kept: bool) -> None:
         """After a crash before the first checkpoint, the same source returns all records again."""
         probe = self._probe
         source = probe.make()
@@ -51,8 +49,8 @@ class SourceNoticeCheck:
         released = await self._released(source)
         if released:
             raise probe.broken(
-                f"read() or close() has acknowledged {released} records, and no checkpoint was completed: after a crash "
-                f"they would be missing. on_checkpoint_completed(position) acknowledges them"
+                f"read() or close() has acknowledged {released} records, and no checkpoint was completed: after a "
+                f"crash they would be missing. on_checkpoint_completed(position) acknowledges them"
             )
         if not is_kept:
             return
@@ -74,7 +72,9 @@ class SourceNoticeCheck:
                     return
                 begin, position = await self._until_middle(source, split, reader)
                 await self._notify(reader, position)
-                await self._notify(reader, position)  # of the next checkpoint, without a record between the two
+                await self._notify(
+                    reader, position
+                )  # of the next checkpoint, without a record between the two
                 await self._at_most(source, covered + len(begin), position)
                 further = await probe.read(source, split, reader, 2)
             await self._at_most(source, covered + len(begin), position)
@@ -132,8 +132,8 @@ class SourceNoticeCheck:
         released = await self._released(source)
         if released > covered:
             raise self._probe.broken(
-                f"{released} records are acknowledged, and the completed checkpoint at position {shown(position)} covers "
-                f"{covered}: only what is before the position may be"
+                f"{released} records are acknowledged, and the completed checkpoint at position {shown(position)} "
+                f"covers {covered}: only what is before the position may be"
             )
 
     async def _all_of(self, source: Source[Any], covered: int) -> None:

@@ -268,9 +268,7 @@ class SourceProbe:
         except FlowDefinitionError as exc:
             raise self.broken(str(exc)) from exc
         if not MIN_TIMESTAMP <= watermark < MAX_TIMESTAMP:
-            raise self.broken(
-                f"watermark {watermark} is not within 64 bits, or is the end of time"
-            )
+            raise self.broken(f"watermark {watermark} is not within 64 bits, or is the end of time")
         self.has_watermarks = True
         return watermark
 

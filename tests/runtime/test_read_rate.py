@@ -119,7 +119,7 @@ async def test_a_cost_that_fails_fails_the_job() -> None:
     flow = af.Flow("numbers")
     timed(flow, [1], RateLimit(100, SECOND, cost=lambda n: 1 / (n - 1)), name="in")
 
-    with pytest.raises(SourceError, match="source 'in' failed in split .*ZeroDivisionError"):
+    with pytest.raises(SourceError, match=r"source 'in' failed in split .*ZeroDivisionError"):
         await flow.run()
 
 

@@ -119,9 +119,7 @@ async def test_a_sink_that_does_not_survive_lost_connections_is_found(
 async def test_duplicates_after_lost_connections_are_a_breach_unless_they_were_declared() -> None:
     wire = Wire()
     with pytest.raises(AssertionError, match="while connections were cut"):
-        await check_sink(
-            lambda: Unique(wire), lambda sink: sink.shown(), RECORDS, disturb=wire.cut
-        )
+        await check_sink(lambda: Unique(wire), lambda sink: sink.shown(), RECORDS, disturb=wire.cut)
 
 
 class Unique(Service):

@@ -72,7 +72,7 @@ class Safe(Sink[str]):
             return one if one in self.waiting else (0, 0)
         if self.fault is Fault.STUMBLES_OVER_FOREIGN_OUTPUT:
             return one[0] + 0, one[1] + 0
-        if one not in self.prepared:
+        if not isinstance(committable, tuple) or one not in self.prepared:
             raise SinkError(f"{committable!r} was not prepared here")
         return one
 

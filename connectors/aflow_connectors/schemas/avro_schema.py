@@ -13,8 +13,8 @@
 | ``X | None``, and other unions that msgspec decodes | union |
 | dataclass, ``msgspec.Struct``, TypedDict, NamedTuple | record, named like the class |
 
-A default of a field is its default in Avro if JSON can express it: None, bool, int, float, str, bytes, members of enums,
-and empty collections.
+A default of a field is its default in Avro if JSON can express it: None, bool, int, float, str, bytes, members of
+enums, and empty collections.
 """
 
 from __future__ import annotations

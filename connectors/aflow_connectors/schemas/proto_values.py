@@ -9,7 +9,8 @@
 | ``Timestamp``, ``Duration`` | aware ``datetime``, ``timedelta``; nanoseconds are cut off |
 | ``Int64Value`` and the other wrappers | the value, or None |
 
-A field that has presence and is not set is None, or the default of the declared field. Other fields have a value always.
+A field that has presence and is not set is None, or the default of the declared field. Other fields always have a
+value.
 """
 
 from __future__ import annotations

@@ -219,8 +219,8 @@ class SchemaRegistry:
                 return f"{self.place} refuses access ({said}): {why}"
             case 409:
                 return (
-                    f"{self.place}: the schema is not compatible with those of subject {subject!r} ({said}); give added "
-                    f"fields a default, or change the compatibility level of the subject"
+                    f"{self.place}: the schema is not compatible with those of subject {subject!r} ({said}); give "
+                    f"added fields a default, or change the compatibility level of the subject"
                 )
             case 422:
                 return f"{self.place} does not accept the schema for subject {subject!r} ({said})"

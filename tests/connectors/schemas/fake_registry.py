@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 from collections import Counter
 from types import TracebackType
@@ -24,6 +25,7 @@ class FakeRegistry:
         self._schemas: list[dict[str, Any]] = []
         self._subjects: dict[str, list[int]] = {}
         self._runner: web.AppRunner | None = None
+        self._changed = asyncio.Condition()
         #: Requests so far, by method and path.
         self.requests: Counter[str] = Counter()
         #: Statuses of the next answers.
@@ -70,6 +72,11 @@ class FakeRegistry:
         """Return the newest schema of ``subject``."""
         return str(self._schemas[self._subjects[subject][-1] - 1]["schema"])
 
+    async def asked(self, request: str, times: int) -> None:
+        """Wait until there were so many equal requests."""
+        async with self._changed:
+            await self._changed.wait_for(lambda: self.requests[request] >= times)
+
     @property
     def subjects(self) -> list[str]:
         return sorted(self._subjects)
@@ -77,6 +84,8 @@ class FakeRegistry:
     @web.middleware
     async def _before(self, request: web.Request, handler: Any) -> web.StreamResponse:
         self.requests[f"{request.method} {request.path}"] += 1
+        async with self._changed:
+            self._changed.notify_all()
         if self.is_away:
             assert request.transport is not None
             request.transport.close()

@@ -9,6 +9,7 @@ from datetime import UTC, date, datetime, time, timedelta, timezone
 from decimal import Decimal
 from enum import Enum, IntEnum
 from io import BytesIO
+from itertools import count
 from typing import Annotated, Any, Literal, NamedTuple, NotRequired, TypedDict
 from uuid import UUID
 
@@ -90,9 +91,11 @@ class Tree(msgspec.Struct):
 
 whole = st.integers(-(2**63), 2**63 - 1)
 items = st.builds(Item, st.text(), whole)
-moments = st.datetimes(timezones=st.just(UTC)) | st.datetimes(
-    datetime(2, 1, 1), datetime(9998, 1, 1), timezones=st.just(timezone(timedelta(hours=5.5)))
-)
+elsewhere = timezone(timedelta(hours=5.5))
+naive = st.datetimes(timezones=st.none())
+moments = naive.map(lambda at: at.replace(tzinfo=UTC)) | naive.filter(
+    lambda at: 1 < at.year < 9999
+).map(lambda at: at.replace(tzinfo=elsewhere))
 finite = st.floats(allow_nan=False)
 
 
@@ -149,6 +152,9 @@ SCALARS: list[tuple[Any, st.SearchStrategy[Any]]] = [
 ]
 
 
+_numbers = count()
+
+
 @st.composite
 def typed_values(draw: st.DrawFn, depth: int = 2) -> tuple[Any, st.SearchStrategy[Any]]:
     """A type, and its values."""
@@ -165,7 +171,7 @@ def typed_values(draw: st.DrawFn, depth: int = 2) -> tuple[Any, st.SearchStrateg
             return dict[str, of], st.dictionaries(st.text(), values, max_size=3)
         case _:
             parts = [(of, values), *draw(st.lists(typed_values(depth - 1), max_size=3))]
-            name = f"R{draw(st.integers(0, 10**9))}_{depth}"
+            name = f"R{next(_numbers)}"  # a schema names each record once
             made = msgspec.defstruct(name, [(f"f{n}", one) for n, (one, _) in enumerate(parts)])
             return made, st.builds(made, *(one for _, one in parts))
 
@@ -176,11 +182,7 @@ def test_random_records_of_random_types_are_decoded_as_they_were_encoded(
     data: st.DataObject,
 ) -> None:
     of, values = data.draw(typed_values())
-    try:
-        form = Avro(of)
-    except FlowDefinitionError as exc:
-        assert "two classes named" in str(exc)
-        return
+    form = Avro(of)
     value = data.draw(values)
 
     assert form.decode(form.encode(value)) == value
@@ -297,6 +299,7 @@ WIDE = {
         {"name": "day", "type": {"type": "int", "logicalType": "date"}},
     ],
 }
+NAIVE = datetime(2026, 1, 1, tzinfo=UTC).replace(tzinfo=None)
 GOOD = {
     "small": 1,
     "big": 2,
@@ -326,7 +329,7 @@ def test_a_given_schema_has_all_types_of_avro() -> None:
         ("big", 3.7, "not of type long"),
         ("big", True, "not of type long"),
         ("ratio", "1", "not of type double"),
-        ("at", datetime(2026, 1, 1), "no time zone"),
+        ("at", NAIVE, "no time zone"),
         ("sum", Decimal("1.234"), ""),
         ("sum", Decimal("12345"), ""),
         ("sum", Decimal("NaN"), "finite"),

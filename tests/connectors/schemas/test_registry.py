@@ -191,18 +191,16 @@ async def test_an_invalid_schema_is_an_error(fake: FakeRegistry, registry: Schem
         await encoded(Avro(Order, registry=registry).for_topic("a"), Order(1, "x"))
 
 
-class OrderV1:
-    """The versions of a record, as other programs have them."""
-
-    SCHEMA = {
-        "type": "record",
-        "name": "Order",
-        "fields": [
-            {"name": "id", "type": "int"},
-            {"name": "number", "type": "string"},
-            {"name": "gone", "type": "string"},
-        ],
-    }
+#: The schema of another program.
+OLD_ORDER: dict[str, Any] = {
+    "type": "record",
+    "name": "Order",
+    "fields": [
+        {"name": "id", "type": "int"},
+        {"name": "number", "type": "string"},
+        {"name": "gone", "type": "string"},
+    ],
+}
 
 
 @dataclass(frozen=True)
@@ -217,7 +215,7 @@ class OrderV2:
 async def test_an_older_record_gets_added_fields_loses_removed_ones_and_keeps_renamed_ones(
     fake: FakeRegistry, registry: SchemaRegistry
 ) -> None:
-    old = Avro(schema=OrderV1.SCHEMA, registry=registry).for_topic("orders")
+    old = Avro(schema=OLD_ORDER, registry=registry).for_topic("orders")
     (message,) = await encoded(old, {"id": 1, "number": "4711", "gone": "x"})
 
     form = Avro(OrderV2, name="Order", registry=registry)
@@ -234,7 +232,7 @@ async def test_an_older_record_gets_added_fields_loses_removed_ones_and_keeps_re
 async def test_a_record_with_another_name_or_without_a_required_field_is_a_bad_record(
     fake: FakeRegistry, registry: SchemaRegistry
 ) -> None:
-    other = Avro(schema={**OrderV1.SCHEMA, "name": "Refund"}, registry=registry)
+    other = Avro(schema={**OLD_ORDER, "name": "Refund"}, registry=registry)
     (message,) = await encoded(other.for_topic("a"), {"id": 1, "number": "4711", "gone": "x"})
 
     with pytest.raises(FormatError, match="Schema mismatch"):
@@ -312,8 +310,7 @@ async def test_while_the_registry_is_away_readers_and_writers_wait(
     fake.is_away = True
     async with asyncio.TaskGroup() as group:
         reading = group.create_task(decoded(Avro(Order, registry=registry), message))
-        while fake.requests["GET /schemas/ids/1"] < 3:
-            await asyncio.sleep(0.001)
+        await fake.asked("GET /schemas/ids/1", 3)
         assert not reading.done()
         fake.is_away = False
 
@@ -330,10 +327,10 @@ async def test_an_outage_that_does_not_end_fails_after_its_bound(fake: FakeRegis
     )
     fake.is_away = True
 
+    form = Avro(Order, registry=SchemaRegistry(fake.url, reconnect=reconnect))
+    decoder = MessageDecoder[Any]("topic", form)
+
     with pytest.raises(SourceError, match=r"topic: .*no connection"):
-        decoder = MessageDecoder[Any](
-            "topic", Avro(Order, registry=SchemaRegistry(fake.url, reconnect=reconnect))
-        )
         await decoder.decode([RawMessage(b"\0\0\0\0\1\2")])
 
 
