@@ -7,7 +7,7 @@ not by ``read``, not by ``close``, and by a notice only what is before its posit
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 
 from aflow.connect import Position, Reader, Source
@@ -70,17 +70,18 @@ class SourceNoticeCheck:
             async with probe.opened(source, split, None) as reader:
                 if not _is_notified(reader):
                     return
-                begin, position = await self._until_middle(source, split, reader)
+                first, position = await self._until_middle(source, split, reader)
+                begin, done = flat(first), _count(first)
                 await self._notify(reader, position)
                 await self._notify(
                     reader, position
                 )  # of the next checkpoint, without a record between the two
-                await self._at_most(source, covered + len(begin), position)
+                await self._at_most(source, covered + done, position)
                 further = await probe.read(source, split, reader, 2)
-            await self._at_most(source, covered + len(begin), position)
+            await self._at_most(source, covered + done, position)
             async with probe.opened(source, split, position) as reader:
                 rest = await self._to_end(source, split, reader)
-                covered += len(records)
+                covered += done + _count(rest)
                 last = rest[-1].position if rest else position
                 probe.same(
                     {split: begin + flat(rest)},
@@ -93,14 +94,14 @@ class SourceNoticeCheck:
 
     async def _until_middle(
         self, source: Source[Any], split: str, reader: Reader[Any]
-    ) -> tuple[list[Record], Position]:
-        """Return the records of the first chunk that has some, and the position after them."""
-        position: Position = None
+    ) -> tuple[list[ReadPiece], Position]:
+        """Return the chunks up to the first one that has records, and the position after them."""
+        pieces: list[ReadPiece] = []
         while (piece := await self._probe.read(source, split, reader, 2)) is not None:
-            position = piece.position
+            pieces.append(piece)
             if piece.records:
-                return piece.records, position
-        return [], position
+                break
+        return pieces, pieces[-1].position if pieces else None
 
     async def _to_end(
         self, source: Source[Any], split: str, reader: Reader[Any]
@@ -140,6 +141,7 @@ class SourceNoticeCheck:
         """Raise if the system does not get all acknowledgements."""
         if self._acknowledged is None:
             return
+        released = 0
         for _ in range(_ATTEMPTS):
             if (released := await self._released(source)) == covered:
                 return
@@ -148,6 +150,11 @@ class SourceNoticeCheck:
             f"{released} records are acknowledged after the checkpoint at the end of a split, and {covered} were read: "
             f"the others are kept for ever"
         )
+
+
+def _count(pieces: Sequence[ReadPiece]) -> int:
+    """Return the number of records, bad ones included."""
+    return sum(len(piece.records) + len(piece.rejected) for piece in pieces)
 
 
 def _is_notified(reader: Reader[Any]) -> bool:

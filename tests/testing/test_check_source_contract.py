@@ -220,7 +220,12 @@ WITH_BAD = [1, 2, -3, 4, 5]
 
 @virtual_time
 async def test_bad_records_are_compared_with_their_data() -> None:
-    await check_source(lambda: Queue(Broker(WITH_BAD)), expected=[1, 2, 4, 5], rejected=[b"-3"])
+    await check_source(
+        lambda: Queue(Broker(WITH_BAD)),
+        expected=[1, 2, 4, 5],
+        rejected=[b"-3"],
+        acknowledged=lambda source: source.broker.acknowledged,
+    )
 
     with pytest.raises(AssertionError, match=r"the bad records are .* instead of \[\]"):
         await check_source(lambda: Queue(Broker(WITH_BAD)), rejected=[])

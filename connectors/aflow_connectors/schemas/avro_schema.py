@@ -203,8 +203,8 @@ class _Derivation:
         name, place = field.encode_name, f"{cls.__name__}.{field.name}"
         if not _NAME.fullmatch(name):
             raise _refused(place, f"{name!r} is not the name of a field in Avro")
-        not_required = not field.required and _default_of(field) is inspect.NODEFAULT
-        if not_required and field.default_factory is inspect.NODEFAULT:
+        not_required = not field.required and _default_of(field) is msgspec.NODEFAULT
+        if not_required and field.default_factory is msgspec.NODEFAULT:
             raise _refused(
                 place, "a record of Avro has all of its fields, so NotRequired has no place"
             )
@@ -214,7 +214,7 @@ class _Derivation:
             if known:
                 found["aliases"] = known
         default = _default_of(field)
-        if default is not inspect.NODEFAULT:
+        if default is not msgspec.NODEFAULT:
             _add_default(found, default)
         return found
 
@@ -257,11 +257,11 @@ def _default_of(field: inspect.Field) -> object:
     if isinstance(default, Enum):
         default = default.value
     if isinstance(default, float) and not math.isfinite(default):
-        return inspect.NODEFAULT
+        return msgspec.NODEFAULT
     if isinstance(default, (tuple, frozenset)) and not default:
         return []
     is_plain = default is None or type(default) in (bool, int, float, str, bytes)
-    return default if is_plain else inspect.NODEFAULT
+    return default if is_plain else msgspec.NODEFAULT
 
 
 def _decimal_schema(extra: Mapping[str, Any], place: str) -> object:

@@ -7,11 +7,11 @@ the field.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import date, datetime, time
 from decimal import Decimal
 from enum import Enum
-from typing import Any, Final, TypeAlias, cast
+from typing import Any, Final, TypeAlias
 from uuid import UUID
 
 from aflow.errors import shown
@@ -39,12 +39,13 @@ class _Converters:
 
     def of(self, schema: Any) -> Convert:
         if isinstance(schema, list):
-            return self._union([self.of(branch) for branch in cast("list[Any]", schema)], schema)
+            branches: list[Any] = schema
+            return self._union([self.of(branch) for branch in branches], branches)
         if isinstance(schema, str):
             return _PLAIN[schema] if schema in _PLAIN else self._by_name(schema)
         kind: Any = schema["type"]
         logical = schema.get("logicalType")
-        if logical in _LOGICAL and (logical, kind) not in (("decimal", "fixed"),):
+        if logical in _LOGICAL:
             return _LOGICAL[logical]
         match kind:
             case "record" | "error":
@@ -52,7 +53,7 @@ class _Converters:
             case "enum":
                 return _enum(schema)
             case "fixed":
-                return _decimal if logical == "decimal" else _fixed(schema["size"])
+                return _fixed(schema["size"])
             case "array":
                 return _array(self.of(schema["items"]))
             case "map":
@@ -148,7 +149,8 @@ def _array(of: Convert) -> Convert:
     def convert(value: Any) -> list[Any]:
         if not isinstance(value, (list, tuple, set, frozenset)):
             raise _not("array", value)
-        return [of(item) for item in cast("list[Any]", value)]
+        items: Iterable[Any] = value
+        return [of(item) for item in items]
 
     return convert
 
@@ -157,7 +159,8 @@ def _map(of: Convert) -> Convert:
     def convert(value: Any) -> dict[str, Any]:
         if not isinstance(value, dict):
             raise _not("map", value)
-        return {_string(key): of(item) for key, item in cast("dict[Any, Any]", value).items()}
+        entries: dict[Any, Any] = value
+        return {_string(key): of(item) for key, item in entries.items()}
 
     return convert
 

@@ -15,7 +15,7 @@ value.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from datetime import UTC, date, datetime, time, timedelta
 from decimal import Decimal
 from enum import Enum
@@ -89,18 +89,18 @@ class _Readers:
             elif field.has_presence and not field.is_repeated:
                 # Without a default, None has to say that it is not set.
                 present.append((name, self._field(field, want.type), want.required))
-            elif (convert := self._field(field, want.type)) is None:
+            elif (reader := self._field(field, want.type)) is None:
                 plain.append(name)
             else:
-                always.append((name, convert))
+                always.append((name, reader))
         # At least two attributes, so that it returns a tuple.
         plain_values = attrgetter(*plain, "DESCRIPTOR", "DESCRIPTOR")
 
         def read(message: Any) -> dict[str, Any]:
             # Hot path: once for each message.
             out: dict[str, Any] = dict(zip(plain, plain_values(message), strict=False))
-            for name, convert in always:
-                out[name] = convert(getattr(message, name))
+            for name, read_field in always:
+                out[name] = read_field(getattr(message, name))
             for name, convert, is_required in present:
                 if message.HasField(name):
                     value = getattr(message, name)
@@ -285,7 +285,7 @@ def _list_writer(item: Write | None) -> Write:
     def write(value: Any) -> Any:
         if not isinstance(value, (list, tuple, set, frozenset)):
             raise FormatError(f"{shown(value)} is not a list")
-        items = cast("list[Any]", value)
+        items: Iterable[Any] = value
         return items if item is None else [item(one) for one in items]
 
     return write
@@ -295,7 +295,7 @@ def _map_writer(item: Write | None) -> Write:
     def write(value: Any) -> Any:
         if not isinstance(value, dict):
             raise FormatError(f"{shown(value)} is not a dict")
-        entries = cast("dict[Any, Any]", value)
+        entries: dict[Any, Any] = value
         return entries if item is None else {key: item(one) for key, one in entries.items()}
 
     return write

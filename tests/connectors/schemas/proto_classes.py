@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import Any
 
-from google.protobuf import (
-    descriptor_pb2,
-    descriptor_pool,
-    duration_pb2,
-    message_factory,
-    struct_pb2,
-    timestamp_pb2,
-    wrappers_pb2,
-)
+# Protobuf has no types.
+descriptor_pb2: Any = import_module("google.protobuf.descriptor_pb2")
+descriptor_pool: Any = import_module("google.protobuf.descriptor_pool")
+message_factory: Any = import_module("google.protobuf.message_factory")
+
+#: Files that come with the package.
+WELL_KNOWN = ("duration", "struct", "timestamp", "wrappers")
 
 Field = descriptor_pb2.FieldDescriptorProto
 
@@ -34,7 +33,7 @@ def proto_file(
     package: str = "shop",
     enums: dict[str, list[str]] | None = None,
     imports: tuple[str, ...] = (),
-) -> descriptor_pb2.FileDescriptorProto:
+) -> Any:
     """Return a file of proto3.
 
     A message is written as its fields: a name, with ``=number`` if it is not the next one, and a type such as "int64",
@@ -58,10 +57,11 @@ def proto_file(
     return file
 
 
-def classes(*files: descriptor_pb2.FileDescriptorProto) -> dict[str, Any]:
+def classes(*files: Any) -> dict[str, Any]:
     """Return the classes of all messages of ``files`` by their full names."""
     pool = descriptor_pool.DescriptorPool()
-    for one in (duration_pb2, struct_pb2, timestamp_pb2, wrappers_pb2):
+    for name in WELL_KNOWN:
+        one = import_module(f"google.protobuf.{name}_pb2")
         pool.AddSerializedFile(one.DESCRIPTOR.serialized_pb)
     found: dict[str, Any] = {}
     for file in files:

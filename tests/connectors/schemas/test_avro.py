@@ -10,6 +10,7 @@ from decimal import Decimal
 from enum import Enum, IntEnum
 from io import BytesIO
 from itertools import count
+from types import GenericAlias
 from typing import Annotated, Any, Literal, NamedTuple, NotRequired, TypedDict
 from uuid import UUID
 
@@ -160,15 +161,16 @@ def typed_values(draw: st.DrawFn, depth: int = 2) -> tuple[Any, st.SearchStrateg
     """A type, and its values."""
     kind = draw(st.sampled_from(["scalar", "optional", "list", "dict", "record"]))
     if depth == 0 or kind == "scalar":
-        return draw(st.sampled_from(SCALARS))
+        scalar: tuple[Any, st.SearchStrategy[Any]] = draw(st.sampled_from(SCALARS))
+        return scalar
     of, values = draw(typed_values(depth - 1))
     match kind:
         case "optional":
             return of | None, st.none() | values
         case "list":
-            return list[of], st.lists(values, max_size=3)
+            return GenericAlias(list, of), st.lists(values, max_size=3)
         case "dict":
-            return dict[str, of], st.dictionaries(st.text(), values, max_size=3)
+            return GenericAlias(dict, (str, of)), st.dictionaries(st.text(), values, max_size=3)
         case _:
             parts = [(of, values), *draw(st.lists(typed_values(depth - 1), max_size=3))]
             name = f"R{next(_numbers)}"  # a schema names each record once

@@ -9,13 +9,13 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
+from importlib import import_module
 from typing import Any
 from uuid import UUID
 
 import msgspec
 import pytest
 import pytest_asyncio
-from google.protobuf import timestamp_pb2
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -27,6 +27,9 @@ from aflow_connectors.schemas.proto_files import names_in
 from aflow_connectors.schemas.wire import packed_path, read_path
 from tests.connectors.schemas.fake_registry import FakeRegistry
 from tests.connectors.schemas.proto_classes import classes, proto_file
+
+# Protobuf has no types.
+timestamp_pb2: Any = import_module("google.protobuf.timestamp_pb2")
 
 asyncio_test = pytest.mark.asyncio
 

@@ -114,8 +114,8 @@ async def test_the_schemas_of_a_chunk_are_fetched_once_each(
     fake.requests.clear()
     form: Avro[Any] = Avro(registry=registry)
 
-    for _ in range(2):
-        values = await decoded(form, *messages)
+    await decoded(form, *messages)
+    values = await decoded(form, *messages)
 
     assert values[0] == {"id": 0, "card": "x", "note": None}
     assert values[-1] == "text"
@@ -276,10 +276,10 @@ async def test_an_unknown_id_is_a_dead_letter_with_its_bytes(
     bad = [unknown, b"{}", b"\0\0", b'{"id": 1}']
     decoder = MessageDecoder[Order]("a", form, dead_letters=af.Tag[BadRecord]("bad"))
 
-    for _ in range(2):
-        found = await decoder.decode(
-            [RawMessage(one, offset=n) for n, one in enumerate([*bad, good])]
-        )
+    raw = [RawMessage(one, offset=n) for n, one in enumerate([*bad, good])]
+
+    await decoder.decode(raw)
+    found = await decoder.decode(raw)
 
     assert found.values == [Order(1, "x")]
     assert [one.raw for one in found.rejected] == bad
