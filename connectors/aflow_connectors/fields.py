@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime, timedelta
 from functools import lru_cache
@@ -40,10 +40,12 @@ def fields_of(record: object) -> Mapping[str, object]:
     return named
 
 
-@lru_cache(maxsize=256)
-def _dataclass_fields(cls: type) -> tuple[str, ...] | None:
+def _names_of(cls: type) -> tuple[str, ...] | None:
     """Return the names of the fields of a dataclass; None for another class."""
     return tuple(field.name for field in fields(cls)) if is_dataclass(cls) else None
+
+
+_dataclass_fields: Callable[[type], tuple[str, ...] | None] = lru_cache(maxsize=256)(_names_of)
 
 
 def of_named_tuple(record: object) -> dict[str, object] | None:

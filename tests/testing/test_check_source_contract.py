@@ -116,13 +116,15 @@ def acknowledge(broker: Broker, after: int) -> None:
     broker.acknowledged = max(broker.acknowledged, after)
 
 
+def acknowledged_by(source: Queue) -> int:
+    return source.broker.acknowledged
+
+
 async def check(faults: Faults | None = None, **options: Any) -> None:
     await check_source(lambda: Queue(Broker(), faults), expected=VALUES, **options)
 
 
-@pytest.mark.parametrize(
-    "hook", [None, lambda source: source.broker.acknowledged], ids=["no", "hook"]
-)
+@pytest.mark.parametrize("hook", [None, acknowledged_by], ids=["no", "hook"])
 @virtual_time
 async def test_a_queue_that_keeps_the_contract_passes(hook: Any) -> None:
     await check(acknowledged=hook)
@@ -133,7 +135,7 @@ async def test_a_queue_that_keeps_the_contract_passes(hook: Any) -> None:
 @virtual_time
 async def test_an_acknowledgement_before_a_checkpoint_is_found(when: str, hook: bool) -> None:
     faults: Any = {when: acknowledge}
-    options = {"acknowledged": lambda source: source.broker.acknowledged} if hook else {}
+    options: dict[str, Any] = {"acknowledged": acknowledged_by} if hook else {}
 
     with pytest.raises(AssertionError) as raised:
         await check(Faults(**faults), **options)
@@ -158,9 +160,7 @@ async def test_an_acknowledgement_of_more_than_the_checkpoint_covers_is_found() 
     with pytest.raises(
         AssertionError, match="3 records are acknowledged, and the completed checkpoint"
     ):
-        await check(
-            Faults(notice=all_that_was_read), acknowledged=lambda source: source.broker.acknowledged
-        )
+        await check(Faults(notice=all_that_was_read), acknowledged=acknowledged_by)
 
 
 @virtual_time
@@ -224,7 +224,7 @@ async def test_bad_records_are_compared_with_their_data() -> None:
         lambda: Queue(Broker(WITH_BAD)),
         expected=[1, 2, 4, 5],
         rejected=[b"-3"],
-        acknowledged=lambda source: source.broker.acknowledged,
+        acknowledged=acknowledged_by,
     )
 
     with pytest.raises(AssertionError, match=r"the bad records are .* instead of \[\]"):
@@ -247,15 +247,23 @@ async def test_a_bad_record_without_place_reason_or_data_is_found(bad: Any, reas
         await check_source(lambda: Queue(Broker(WITH_BAD), Faults(bad=lambda _: bad)))
 
 
+def with_secret(after: int) -> tuple[int, str]:
+    return after, SECRET
+
+
+def bad_with_secret(number: int) -> BadRecord:
+    return BadRecord(f"host?{SECRET}", "negative", b"-3")
+
+
 @pytest.mark.parametrize(
     ("faults", "where"),
     [
-        ({"position": lambda after: (after, SECRET)}, "a position"),
+        ({"position": with_secret}, "a position"),
         ({"foreign": f"no login as {SECRET}"}, "the text of a SourceError"),
         ({"log": f"connected to ada:{SECRET}@host"}, "a log record"),
         ({"id": f"ada:{SECRET}@host"}, "the id of a split"),
         ({"shown": f"Queue({SECRET!r})"}, "repr"),
-        ({"bad": lambda n: BadRecord(f"host?{SECRET}", "negative", b"-3")}, "place of a BadRecord"),
+        ({"bad": bad_with_secret}, "place of a BadRecord"),
     ],
     ids=["position", "error", "log", "split", "repr", "place"],
 )

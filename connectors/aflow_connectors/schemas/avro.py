@@ -10,14 +10,15 @@ from typing import Any, Final, TypeVar, cast, overload
 import msgspec
 
 from aflow.connect import ConnectorError
-from aflow.errors import FlowDefinitionError, described, shown
-from aflow_connectors.formats.format import Format, FormatError
+from aflow.errors import FlowDefinitionError, described
+from aflow_connectors.formats.format import FormatError
 from aflow_connectors.json_decoder import converter
 from aflow_connectors.schemas.avro_schema import derived_schema
 from aflow_connectors.schemas.avro_values import Convert, avro_converter
 from aflow_connectors.schemas.client import fastavro
 from aflow_connectors.schemas.registry import SchemaRegistry, SchemaText
-from aflow_connectors.schemas.schema_cache import WriterHeaders, WriterSchemas
+from aflow_connectors.schemas.schema_cache import WriterHeaders
+from aflow_connectors.schemas.schema_format import SchemaFormat
 from aflow_connectors.schemas.subjects import SubjectName, topic_name
 from aflow_connectors.schemas.wire import HEADER
 
@@ -26,11 +27,15 @@ T = TypeVar("T")
 _read: Final = fastavro.schemaless_reader
 _write: Final = fastavro.schemaless_writer
 
+_NO_SCHEMA: Final = (
+    "this Avro format has no schema of its own, with which to encode: give of= or schema="
+)
+
 #: Attributes that fastavro adds to a parsed schema.
 _PARSED: Final = ("__fastavro_parsed__", "__named_schemas")
 
 
-class Avro(Format[T]):
+class Avro(SchemaFormat[T, tuple[Any, Any]]):
     """One Avro datum in each message, decoded as ``of``: a dataclass, ``msgspec.Struct``, TypedDict, NamedTuple …
 
     Without ``of``, records are dicts. ``schema`` (JSON text, dict or list) is the reader's and the writer's schema; by
@@ -77,8 +82,13 @@ class Avro(Format[T]):
         subject: SubjectName = topic_name,
         auto_register: bool = True,
     ) -> None:
-        checked_registry("Avro", registry, subject)
-        self._arguments = (of, schema, name, registry, subject, auto_register)
+        super().__init__(
+            "AVRO",
+            {"of": of, "schema": schema, "name": name},
+            registry,
+            subject,
+            auto_register=auto_register,
+        )
         if schema is None and of is None and registry is None:
             raise FlowDefinitionError(
                 "Avro: give a type to decode into, schema=…, or registry=… to decode with the schemas of the writers"
@@ -88,49 +98,23 @@ class Avro(Format[T]):
         given = derived_schema(of, name) if schema is None and of is not None else schema
         #: The reader's schema, parsed; None: that of the writer.
         self._schema: Any = None if given is None else _parsed(given)
-        self._convert = cast("Callable[[object], T] | None", None if of is None else _into(of))
+        self._convert = None if of is None else _into(of)
         self._encoded: Convert | None = None
         self._text: SchemaText | None = None
         if given is not None:
             self._encoded = avro_converter(self._schema, _named_in(self._schema))
             self._text = SchemaText(json.dumps(_plain(given)), "AVRO")
-        self._record = _name_of(self._schema)
-        self._subject = subject
-        self._place = ("", False)
-        self._writers: WriterSchemas[tuple[Any, Any]] | None = None
-        self._headers: WriterHeaders | None = None
-        #: The first bytes of encoded messages; None until the schema is registered.
-        self._header: bytes | None = None if registry is not None else b""
-        if registry is not None:
-            self._writers = WriterSchemas(registry, "AVRO", self._resolution)
-            self._headers = WriterHeaders(registry, auto_register=auto_register)
 
     @property
     def schema(self) -> str:
         """The reader's schema as JSON. Raises ``ConnectorError`` if there is none."""
         if self._text is None:
-            raise ConnectorError("this Avro format has no schema of its own: give of= or schema=")
+            raise ConnectorError(_NO_SCHEMA)
         return self._text.text
 
-    def for_topic(self, topic: str, *, is_key: bool = False) -> Avro[T]:
-        bound: Avro[T] = object.__new__(type(self))
-        bound.__dict__.update(self.__dict__)  # with the same fetched schemas
-        bound._place = (topic, is_key)
-        bound._header = None if self._headers is not None else b""
-        return bound
-
-    async def before_decoding(self, messages: Sequence[bytes]) -> None:
-        if self._writers is not None:
-            await self._writers.fetch(messages)
-
-    async def before_encoding(self, values: Sequence[T]) -> None:
-        if self._header is not None or self._headers is None or not values:
-            return
-        if self._text is None:
-            raise ConnectorError("Avro encodes with a schema: give of= or schema=")
-        subject = self._subject(self._place[0], self._record, self._place[1])
-        await self._headers.fetch(subject, self._text)
-        self._header = self._headers.known[subject]
+    @property
+    def record(self) -> str:
+        return _name_of(self._schema)
 
     def decode(self, data: bytes) -> T:
         # Hot path: once for each message.
@@ -157,20 +141,24 @@ class Avro(Format[T]):
 
     def encode(self, value: T) -> bytes:
         # Hot path: once for each record.
-        if self._encoded is None or self._header is None:
-            raise ConnectorError(
-                "Avro encodes with a registered schema: await before_encoding(values) before encode"
-            )
+        header = self._known_header() if self._header is None else self._header
+        if self._encoded is None:
+            raise ConnectorError(_NO_SCHEMA)
         converted = self._encoded(value)
         body = BytesIO()
-        body.write(self._header)
+        body.write(header)
         try:
             _write(body, self._schema, converted)
         except Exception as exc:  # see decode
             raise FormatError(f"Avro cannot hold it: {described(exc)}") from exc
         return body.getvalue()
 
-    def _resolution(self, imported: Sequence[SchemaText], writer: SchemaText) -> tuple[Any, Any]:
+    async def _own_schema(self, headers: WriterHeaders) -> SchemaText:
+        if self._text is None:
+            raise ConnectorError(_NO_SCHEMA)
+        return self._text
+
+    def _writer_schema(self, imported: Sequence[SchemaText], writer: SchemaText) -> tuple[Any, Any]:
         """Return the writer's schema, and the reader's if it is another one."""
         named: dict[str, Any] = {}
         try:
@@ -182,36 +170,6 @@ class Avro(Format[T]):
         if self._schema is None or _plain(parsed) == _plain(self._schema):
             return parsed, None
         return parsed, self._schema
-
-    def __reduce__(self) -> tuple[Any, tuple[Any, ...]]:
-        """Parsed schemas and fetched ones are not pickled, for executors of Spark."""
-        return _made_again, (type(self), self._arguments, self._place)
-
-
-def _made_again(cls: type[Avro[T]], arguments: tuple[Any, ...], place: tuple[str, bool]) -> Avro[T]:
-    of, schema, name, registry, subject, auto_register = arguments
-    made: Any = cls
-    found: Avro[T] = made(
-        of,
-        schema=schema,
-        name=name,
-        registry=registry,
-        subject=subject,
-        auto_register=auto_register,
-    )
-    return found.for_topic(place[0], is_key=place[1])
-
-
-def checked_registry(owner: str, registry: object, subject: object) -> None:
-    """Raise ``FlowDefinitionError`` for arguments of other types."""
-    if registry is not None and not isinstance(registry, SchemaRegistry):
-        raise FlowDefinitionError(
-            f"{owner}: registry= must be a SchemaRegistry, not {shown(registry)}"
-        )
-    if not callable(subject):
-        raise FlowDefinitionError(
-            f"{owner}: subject= must be a function such as topic_name, not {shown(subject)}"
-        )
 
 
 def _into(of: type[T]) -> Callable[[object], T]:

@@ -120,7 +120,7 @@ class _Derivation:
         """Return the schema of ``want``; ``place`` is its field, for messages."""
         extra: Mapping[str, Any] = {}
         while isinstance(want, inspect.Metadata):
-            extra = {**(want.extra or {}), **extra}
+            extra = {**_extra_of(want), **extra}
             want = want.type
         simple = _SIMPLE.get(type(want))
         if simple is not None:
@@ -210,7 +210,7 @@ class _Derivation:
             )
         found: dict[str, object] = {"name": name, "type": self.schema(field.type, place)}
         if isinstance(field.type, inspect.Metadata):
-            known = (field.type.extra or {}).get(_ALIASES)
+            known = _extra_of(field.type).get(_ALIASES)
             if known:
                 found["aliases"] = known
         default = _default_of(field)
@@ -246,6 +246,10 @@ def _is_kind(branch: object, default: object, kind: str) -> bool:
     return found["type"] == kind and "logicalType" not in found
 
 
+def _extra_of(want: inspect.Metadata) -> Mapping[str, Any]:
+    return cast("dict[str, Any] | None", want.extra) or {}  # pyright: ignore[reportUnknownMemberType]
+
+
 def _default_of(field: inspect.Field) -> object:
     """Return the default of ``field`` if JSON can express it, else ``NODEFAULT``."""
     factory = field.default_factory
@@ -258,7 +262,7 @@ def _default_of(field: inspect.Field) -> object:
         default = default.value
     if isinstance(default, float) and not math.isfinite(default):
         return msgspec.NODEFAULT
-    if isinstance(default, (tuple, frozenset)) and not default:
+    if default in ((), frozenset()):
         return []
     is_plain = default is None or type(default) in (bool, int, float, str, bytes)
     return default if is_plain else msgspec.NODEFAULT

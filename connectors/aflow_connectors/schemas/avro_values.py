@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from datetime import date, datetime, time
 from decimal import Decimal
 from enum import Enum
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, TypeAlias, cast
 from uuid import UUID
 
 from aflow.errors import shown
@@ -39,7 +39,7 @@ class _Converters:
 
     def of(self, schema: Any) -> Convert:
         if isinstance(schema, list):
-            branches: list[Any] = schema
+            branches = cast("list[object]", schema)
             return self._union([self.of(branch) for branch in branches], branches)
         if isinstance(schema, str):
             return _PLAIN[schema] if schema in _PLAIN else self._by_name(schema)
@@ -149,7 +149,7 @@ def _array(of: Convert) -> Convert:
     def convert(value: Any) -> list[Any]:
         if not isinstance(value, (list, tuple, set, frozenset)):
             raise _not("array", value)
-        items: Iterable[Any] = value
+        items = cast("Iterable[object]", value)
         return [of(item) for item in items]
 
     return convert
@@ -159,7 +159,7 @@ def _map(of: Convert) -> Convert:
     def convert(value: Any) -> dict[str, Any]:
         if not isinstance(value, dict):
             raise _not("map", value)
-        entries: dict[Any, Any] = value
+        entries = cast("dict[object, object]", value)
         return {_string(key): of(item) for key, item in entries.items()}
 
     return convert
@@ -202,7 +202,7 @@ def _number(value: Any) -> float:
 def _bytes(value: Any) -> bytes:
     if not isinstance(value, (bytes, bytearray, memoryview)):
         raise _not("bytes", value)
-    return bytes(value)
+    return bytes(cast(bytes, value))
 
 
 def _string(value: Any) -> str:

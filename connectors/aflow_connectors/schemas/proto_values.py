@@ -285,7 +285,7 @@ def _list_writer(item: Write | None) -> Write:
     def write(value: Any) -> Any:
         if not isinstance(value, (list, tuple, set, frozenset)):
             raise FormatError(f"{shown(value)} is not a list")
-        items: Iterable[Any] = value
+        items = cast("Iterable[object]", value)
         return items if item is None else [item(one) for one in items]
 
     return write
@@ -295,7 +295,7 @@ def _map_writer(item: Write | None) -> Write:
     def write(value: Any) -> Any:
         if not isinstance(value, dict):
             raise FormatError(f"{shown(value)} is not a dict")
-        entries: dict[Any, Any] = value
+        entries = cast("dict[object, object]", value)
         return entries if item is None else {key: item(one) for key, one in entries.items()}
 
     return write

@@ -201,7 +201,9 @@ class SchemaRegistry:
             found: object = json.loads(content)
         except ValueError:
             found = None
-        answer = cast("Mapping[str, Any]", found) if isinstance(found, dict) else {}
+        answer: Mapping[str, Any] = {}
+        if isinstance(found, dict):
+            answer = cast("Mapping[str, Any]", found)
         if status == 200 and answer:
             return answer
         text = str(answer.get("message", ""))[:_SHOWN]

@@ -5,11 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 from collections import Counter
+from datetime import timedelta
 from types import TracebackType
 from typing import Any, Self
 
 import fastavro
 from aiohttp import web
+
+from aflow_connectors.reconnect import Reconnect
+
+#: Delays of tests.
+FAST = Reconnect(delay=timedelta(milliseconds=1), most=timedelta(milliseconds=2))
 
 CONTENT = "application/vnd.schemaregistry.v1+json"
 
@@ -157,7 +163,7 @@ def _shown(stored: dict[str, Any]) -> dict[str, Any]:
 
 
 def _is_compatible(old: Any, new: Any) -> bool:
-    if not isinstance(old, dict) or not isinstance(new, dict) or "fields" not in old:
+    if "fields" not in old or "fields" not in new:
         return bool(old == new)
     known = {field["name"] for field in old["fields"]}
     return all(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import struct
-from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from decimal import Decimal
@@ -15,17 +14,16 @@ from uuid import UUID
 
 import msgspec
 import pytest
-import pytest_asyncio
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from aflow.errors import FlowDefinitionError
-from aflow_connectors.formats import Format, FormatError
-from aflow_connectors.reconnect import Reconnect
+from aflow_connectors.formats import FormatError
 from aflow_connectors.schemas import Protobuf, RegistryError, SchemaRegistry, topic_record_name
 from aflow_connectors.schemas.proto_files import names_in
 from aflow_connectors.schemas.wire import packed_path, read_path
 from tests.connectors.schemas.fake_registry import FakeRegistry
+from tests.connectors.schemas.messages import decoded, encoded
 from tests.connectors.schemas.proto_classes import classes, proto_file
 
 # Protobuf has no types.
@@ -304,7 +302,6 @@ def test_the_names_of_messages_are_read_from_the_text_of_a_file() -> None:
 
 # With the registry.
 
-FAST = Reconnect(delay=timedelta(milliseconds=1), most=timedelta(milliseconds=2))
 
 NESTED_FILE = proto_file(
     "shop/nested.proto",
@@ -317,42 +314,22 @@ NESTED_FILE = proto_file(
 NESTED = classes(NESTED_FILE)
 
 
-@pytest_asyncio.fixture
-async def fake() -> AsyncIterator[FakeRegistry]:
-    async with FakeRegistry() as fake:
-        yield fake
-
-
-@pytest.fixture
-def registry(fake: FakeRegistry) -> SchemaRegistry:
-    return SchemaRegistry(fake.url, reconnect=FAST)
-
-
-async def encoded(form: Format[Any], *values: Any) -> list[bytes]:
-    await form.before_encoding(values)
-    return [form.encode(value) for value in values]
-
-
-async def decoded(form: Format[Any], *messages: bytes) -> list[Any]:
-    await form.before_decoding(messages)
-    return [form.decode(message) for message in messages]
-
-
 @asyncio_test
 async def test_a_message_is_zero_the_id_the_path_and_the_data(
     fake: FakeRegistry, registry: SchemaRegistry
 ) -> None:
     item = ItemMessage(sku="a", count=2)
-    two = NESTED["shop.Outer.Two"](b="x")
+    cls = NESTED["shop.Outer.Two"]
+    two = cls(b="x")
 
     (first,) = await encoded(Protobuf(ItemMessage, registry=registry).for_topic("items"), item)
-    (nested,) = await encoded(Protobuf(type(two), registry=registry).for_topic("two"), two)
+    (nested,) = await encoded(Protobuf(cls, registry=registry).for_topic("two"), two)
 
     assert first == struct.pack(">bI", 0, 1) + b"\0" + item.SerializeToString()
     # The entry of the map is no message in the text of the file: the path is [0, 1].
     assert nested == struct.pack(">bI", 0, 2) + b"\4\0\2" + two.SerializeToString()
     assert await decoded(Protobuf(ItemMessage, registry=registry), first) == [item]
-    assert await decoded(Protobuf(type(two), registry=registry), nested) == [two]
+    assert await decoded(Protobuf(cls, registry=registry), nested) == [two]
     assert fake.subjects == ["items-value", "two-value"]
 
 
@@ -360,14 +337,15 @@ async def test_a_message_is_zero_the_id_the_path_and_the_data(
 async def test_another_message_of_the_same_file_is_a_bad_record(
     fake: FakeRegistry, registry: SchemaRegistry
 ) -> None:
-    one = NESTED["shop.Outer.One"](a="x")
-    (message,) = await encoded(Protobuf(type(one), registry=registry).for_topic("a"), one)
+    cls = NESTED["shop.Outer.One"]
+    one = cls(a="x")
+    (message,) = await encoded(Protobuf(cls, registry=registry).for_topic("a"), one)
 
     with pytest.raises(FormatError, match=r"a message shop\.Outer\.One, not shop\.Outer\.Two"):
         await decoded(Protobuf(NESTED["shop.Outer.Two"], registry=registry), message)
     with pytest.raises(FormatError, match=r"no message at \[7\]"):
         await decoded(
-            Protobuf(type(one), registry=registry), message[:5] + packed_path((7,)) + message[8:]
+            Protobuf(cls, registry=registry), message[:5] + packed_path((7,)) + message[8:]
         )
 
 

@@ -7,20 +7,18 @@ import json
 import logging
 import pickle
 import struct
-from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from datetime import timedelta
+from importlib import import_module
 from io import BytesIO
 from typing import Annotated, Any
 
-import fastavro
 import pytest
-import pytest_asyncio
 
 import aflow as af
 from aflow.connect import BadRecord, ConnectorError, SinkError, SourceError
 from aflow.errors import FlowDefinitionError
-from aflow_connectors.formats import Format, FormatError, Text
+from aflow_connectors.formats import FormatError, Text
 from aflow_connectors.message import Message
 from aflow_connectors.messages import MessageDecoder, MessageEncoder, RawMessage
 from aflow_connectors.reconnect import Reconnect
@@ -33,11 +31,13 @@ from aflow_connectors.schemas import (
     topic_name,
     topic_record_name,
 )
-from tests.connectors.schemas.fake_registry import FakeRegistry
+from tests.connectors.schemas.fake_registry import FAST, FakeRegistry
+from tests.connectors.schemas.messages import decoded, encoded
+
+# fastavro has no complete types.
+fastavro: Any = import_module("fastavro")
 
 pytestmark = pytest.mark.asyncio
-
-FAST = Reconnect(delay=timedelta(milliseconds=1), most=timedelta(milliseconds=2))
 
 
 @dataclass(frozen=True)
@@ -45,27 +45,6 @@ class Order:
     id: int
     card: str
     note: str | None = None
-
-
-@pytest_asyncio.fixture
-async def fake() -> AsyncIterator[FakeRegistry]:
-    async with FakeRegistry() as fake:
-        yield fake
-
-
-@pytest.fixture
-def registry(fake: FakeRegistry) -> SchemaRegistry:
-    return SchemaRegistry(fake.url, reconnect=FAST)
-
-
-async def encoded(form: Format[Any], *values: Any) -> list[bytes]:
-    await form.before_encoding(values)
-    return [form.encode(value) for value in values]
-
-
-async def decoded(form: Format[Any], *messages: bytes) -> list[Any]:
-    await form.before_decoding(messages)
-    return [form.decode(message) for message in messages]
 
 
 async def test_a_message_is_zero_the_id_of_its_schema_and_the_record(
@@ -122,13 +101,17 @@ async def test_the_schemas_of_a_chunk_are_fetched_once_each(
     assert fake.requests == {"GET /schemas/ids/1": 1, "GET /schemas/ids/2": 1}
 
 
+def own_name(topic: str, record: str, is_key: bool) -> str:
+    return "mine/ä"
+
+
 @pytest.mark.parametrize(
     ("strategy", "value", "key"),
     [
         (topic_name, "orders-value", "orders-key"),
         (record_name, "com.acme.Order", "com.acme.Order"),
         (topic_record_name, "orders-com.acme.Order", "orders-com.acme.Order"),
-        (lambda topic, record, is_key: "mine/ä", "mine/ä", "mine/ä"),
+        (own_name, "mine/ä", "mine/ä"),
     ],
     ids=["topic", "record", "topic-record", "own"],
 )
