@@ -6,6 +6,7 @@ import asyncio
 import json
 from collections import Counter
 from datetime import timedelta
+from ssl import SSLContext
 from types import TracebackType
 from typing import Any, Self
 
@@ -26,8 +27,9 @@ class FakeRegistry:
     Avro schemas are checked for backward compatibility: a field that a new version adds needs a default.
     """
 
-    def __init__(self, *, authorization: str | None = None) -> None:
+    def __init__(self, *, authorization: str | None = None, tls: SSLContext | None = None) -> None:
         self._authorization = authorization
+        self._tls = tls
         self._schemas: list[dict[str, Any]] = []
         self._subjects: dict[str, list[int]] = {}
         self._runner: web.AppRunner | None = None
@@ -48,10 +50,10 @@ class FakeRegistry:
         app.router.add_post("/subjects/{subject}", self._look_up)
         self._runner = web.AppRunner(app, handle_signals=False)
         await self._runner.setup()
-        site = web.TCPSite(self._runner, "127.0.0.1", 0)
+        site = web.TCPSite(self._runner, "127.0.0.1", 0, ssl_context=self._tls)
         await site.start()
         host, port = self._runner.addresses[0][:2]
-        self.url = f"http://{host}:{port}"
+        self.url = f"http{'s' if self._tls else ''}://{host}:{port}"
         return self
 
     async def __aexit__(

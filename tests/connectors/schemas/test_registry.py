@@ -6,11 +6,15 @@ import asyncio
 import json
 import logging
 import pickle
+import ssl
 import struct
+import subprocess
+from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from importlib import import_module
 from io import BytesIO
+from pathlib import Path
 from typing import Annotated, Any
 
 import pytest
@@ -341,6 +345,37 @@ async def test_credentials_are_sent_and_in_no_message(
     assert "refuses access" in str(raised.value)
     shown = [repr(registry), repr(wrong), registry.place, str(raised.value), caplog.text]
     assert not [text for text in shown if "s3cret" in text]
+
+
+@pytest.fixture
+def key_and_certificate(require: Callable[[str, str], None], tmp_path: Path) -> tuple[Path, Path]:
+    """A certificate for 127.0.0.1 that no authority has signed."""
+    require("openssl", "apt-get install openssl")
+    key, certificate = tmp_path / "key.pem", tmp_path / "certificate.pem"
+    options = "-newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -subj /CN=localhost"
+    name = ["-addext", "subjectAltName=IP:127.0.0.1", "-keyout", str(key), "-out", str(certificate)]
+    subprocess.run(
+        ["openssl", "req", "-x509", *options.split(), *name], check=True, capture_output=True
+    )
+    return key, certificate
+
+
+async def test_certificates_are_checked_with_the_context_that_is_given(
+    key_and_certificate: tuple[Path, Path],
+) -> None:
+    key, certificate = key_and_certificate
+    server = ssl.create_default_context(ssl.Purpose.CLIENT_AUTH)
+    server.load_cert_chain(certificate, key)
+
+    async with FakeRegistry(tls=server) as fake:
+        known = SchemaRegistry(fake.url, ssl=ssl.create_default_context(cafile=certificate))
+        await encoded(Avro(Order, registry=known).for_topic("a"), Order(1, "x"))
+        unknown = SchemaRegistry(fake.url)
+
+        with pytest.raises(RegistryError, match="see ssl="):
+            await encoded(Avro(Order, registry=unknown).for_topic("b"), Order(1, "x"))
+
+    assert fake.subjects == ["a-value"]
 
 
 async def test_a_server_that_is_no_registry_is_an_error(fake: FakeRegistry) -> None:
