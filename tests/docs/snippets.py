@@ -31,6 +31,8 @@ WITH_SPARK: Final = frozenset({"docs/guide/spark.md"})
 WITH_KAFKA: Final = frozenset({"docs/connectors/kafka.md"})
 #: Documents whose snippets need a PostgreSQL server: tests/connectors/postgres runs them.
 WITH_POSTGRES: Final = frozenset({"docs/connectors/postgres.md"})
+#: Documents whose snippets need a schema registry: tests/connectors/schemas runs them.
+WITH_REGISTRY: Final = frozenset({"docs/connectors/formats.md"})
 #: Other words for Python, under which a block would be shown in colour but would not run.
 ALIASES: Final = {"py", "python3", "pycon", "ipython"}
 

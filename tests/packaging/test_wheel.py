@@ -54,6 +54,7 @@ asyncio.run(flow.run(options=af.Options(state=af.backends.OnDisk(af.backends.Dis
     "otel": "import aflow.telemetry",
     "kafka": "from aflow_connectors.kafka import KafkaSource; KafkaSource('localhost:9092', 't')",
     "web": "import aflow.web",
+    "schemas": "from aflow_connectors.schemas import Avro, Protobuf; Avro(int)",
     "postgres": "from aflow_connectors.postgres.client import load_client; load_client()",
     "spark": "from aflow_connectors.spark.environment import check_packages; check_packages()",
 }
