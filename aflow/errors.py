@@ -6,6 +6,7 @@
     ├── FlowDefinitionError   the pipeline is defined wrongly (also a ValueError)        the author's fault
     ├── OperatorError         a user function raised; names operator, key, timestamp      the function's fault
     ├── CheckpointError       a checkpoint was declined, expired, or could not be stored
+    │   └── StorageTaken      another job has taken over the storage of checkpoints
     ├── RestoreError          a snapshot does not fit the pipeline that restores it
     ├── ConnectorError        a source or sink failed                                     the outside world's fault
     │   ├── SourceError
@@ -41,6 +42,7 @@ __all__ = [
     "SourceFull",
     "SourceInUse",
     "StopTimeout",
+    "StorageTaken",
 ]
 
 #: The maximum number of characters of a record in an error: enough to recognise it, too few to flood a log.
@@ -105,6 +107,10 @@ class OperatorError(AflowError):
 
 class CheckpointError(AflowError):
     """A checkpoint could not be taken: declined, expired, or not stored."""
+
+
+class StorageTaken(CheckpointError):
+    """Another job has taken over the storage of checkpoints: no later checkpoint of this job can complete."""
 
 
 class RestoreError(AflowError):

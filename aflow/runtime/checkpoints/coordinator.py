@@ -14,7 +14,14 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
-from aflow.errors import CheckpointError, JobStopped, MailboxClosed, RestoreError, message_of
+from aflow.errors import (
+    CheckpointError,
+    JobStopped,
+    MailboxClosed,
+    RestoreError,
+    StorageTaken,
+    message_of,
+)
 from aflow.graph.plan import Plan
 from aflow.machines.checkpoints import events
 from aflow.machines.checkpoints.coordinator import Coordinator
@@ -297,6 +304,9 @@ class CheckpointCoordinator:
                 await self.storage.export(manifest, collected.path)
         except Exception as exc:
             self._feed(events.NotStored(checkpoint, message_of(exc)))
+            if isinstance(exc, StorageTaken) and not self.failing:
+                self.failing = True
+                self.spawn(_raise(exc), "the storage was taken over")
         else:
             savepoint = manifest.kind is CheckpointKind.SAVEPOINT
             files = [ref.path for ref in manifest.files]

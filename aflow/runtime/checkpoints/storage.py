@@ -42,6 +42,18 @@ class StepReader(Protocol):
         ...
 
 
+@runtime_checkable
+class SavepointReader(Protocol):
+    """An optional part of a storage: it reads savepoints from locations that are no folders, such as its bucket."""
+
+    async def read_savepoint(self, path: str) -> Restored:
+        """Return the savepoint, or the newest checkpoint, at ``path``, without a claim.
+
+        ``path`` is the ``restore`` of a job, and may be a folder too. Raises ``RestoreError``.
+        """
+        ...
+
+
 class CheckpointStorage(Protocol):
     """Stores the checkpoints of one flow."""
 
