@@ -1,8 +1,8 @@
 """Settings, results and storage of checkpoints. Reached as ``aflow.checkpoints``.
 
 ``CheckpointStorage`` is the contract of a storage of your own, with the optional parts ``StepReader`` and
-``SavepointReader``; ``DirectoryStorage`` is the storage in a folder. The classes from ``FileRef`` to ``SubtaskState`` are
-the data that a storage keeps. Check yours by ``aflow.testing.check_storage``.
+``SavepointReader``, and ``DirectoryStorage`` the storage in a folder. The classes from ``FileRef`` to ``SubtaskState``
+are the data that a storage keeps. Check yours by ``aflow.testing.check_storage``.
 """
 
 from aflow.model.elements import CheckpointKind

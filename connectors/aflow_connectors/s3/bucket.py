@@ -66,7 +66,7 @@ class Bucket:
         self, owner: str, url: str, *, client: Mapping[str, object] | None, store: object | None
     ) -> None:
         root, prefix = split_url(owner, url)
-        self.url: Final = f"{root}/{prefix}".rstrip("/")
+        self.url: Final = f"{root}/{prefix}".rstrip("/") if prefix.strip("/") else root
         self.secrets: Final = _secrets(client)
         self._owner: Final = owner
         self._root: Final = root
@@ -237,9 +237,9 @@ class Bucket:
 
     def _error(self, exc: Exception) -> BucketError:
         kind = type(exc).__name__
+        if "NoSuchBucket" in str(exc):
+            return BucketError(f"there is no bucket {self._root}")
         if isinstance(exc, FileNotFoundError):
-            if "NoSuchBucket" in str(exc):
-                return BucketError(f"there is no bucket {self._root}")
             return NoObject("it does not exist")
         if kind in {"AlreadyExistsError", "PreconditionError"}:
             return Refused(self._reason(exc))
