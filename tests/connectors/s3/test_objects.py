@@ -167,9 +167,7 @@ async def test_objects_that_appear_later_are_read() -> None:
     source = JsonLinesObjects(
         "memory:///in/", of=Number, store=store, discover_every=timedelta(milliseconds=10)
     )
-    flow.source(source, name="numbers").to(
-        af.CallbackSink(lambda one: found.append(one.n)), name="found"
-    )
+    flow.source(source, name="numbers").to(af.CallbackSink(show), name="found")
     async with flow.start() as job:
         for number in (1, 2):
             store.put(f"in/{number}.jsonl", b'{"n": %d}\n' % number)
