@@ -11,13 +11,14 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
 from itertools import chain
-from typing import Any, Final, cast
+from typing import Any, Final
 from zlib import crc32
 
 from aflow.errors import FlowDefinitionError, shown
 from aflow.runtime.checkpoints.directory.files import Written
 from aflow.state.manifest import in_hexadecimal
 from aflow_connectors.optional import load
+from aflow_connectors.secret_texts import secrets_of, without_secrets
 
 #: Bytes up to which an object is written by one request; a larger one is a multipart upload.
 _ONE_REQUEST: Final = 8 << 20
@@ -67,7 +68,7 @@ class Bucket:
     ) -> None:
         root, prefix = split_url(owner, url)
         self.url: Final = f"{root}/{prefix}".rstrip("/") if prefix.strip("/") else root
-        self.secrets: Final = _secrets(client)
+        self.secrets: Final = secrets_of(client)
         self._owner: Final = owner
         self._root: Final = root
         self._prefix: Final = prefix.strip("/")
@@ -259,9 +260,7 @@ class Bucket:
             reason = f"{code[1]}: {message[1]}" if message and message[1] else code[1]
         else:
             reason = text.strip().partition("\n")[0][:300] or type(exc).__name__
-        for secret in self.secrets:
-            reason = reason.replace(secret, "***")
-        return reason
+        return without_secrets(reason, self.secrets)
 
 
 def split_url(owner: str, url: object) -> tuple[str, str]:
@@ -282,19 +281,3 @@ def split_url(owner: str, url: object) -> tuple[str, str]:
 def _version(meta: Mapping[str, str | None]) -> Version:
     # obstore refuses an item that is None.
     return {name: value for name in ("e_tag", "version") if (value := meta.get(name))}
-
-
-def _secrets(settings: object) -> set[str]:
-    """Return all texts of credentials in settings of a client."""
-    if not isinstance(settings, Mapping):
-        return set()
-    found: set[str] = set()
-    for name, value in cast("Mapping[object, object]", settings).items():
-        if isinstance(value, Mapping):
-            found |= _secrets(value)
-        elif isinstance(value, str) and len(value) > 3 and _SECRET.search(str(name)):
-            found.add(value)
-    return found
-
-
-_SECRET: Final = re.compile(r"key|secret|token|password|sas|credential|account", re.IGNORECASE)

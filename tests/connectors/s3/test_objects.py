@@ -93,7 +93,8 @@ async def test_a_pattern_matches_the_keys_that_it_matches_as_a_path(
 
 @pytest.mark.asyncio
 async def test_more_objects_than_a_page_of_a_listing_are_read(s3: S3Server) -> None:
-    bucket: Any = from_url(f"s3://{s3.bucket}", **s3.client, client_options={"allow_http": True})
+    settings: dict[str, Any] = {**s3.client, "client_options": {"allow_http": True}}
+    bucket: Any = from_url(f"s3://{s3.bucket}", **settings)
     folder = s3.url("many").removeprefix(f"s3://{s3.bucket}/")
     for number in range(5):
         bucket.put(f"{folder}/{number}.jsonl", b'{"n": %d}\n' % number)
