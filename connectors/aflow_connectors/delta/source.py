@@ -294,6 +294,12 @@ class ChangeRows(TableRows[RowChange[T]]):
             return
         arrow = pyarrow("DeltaChanges")
         table = self.location.opened(version)
+        if table.metadata().configuration.get("delta.enableChangeDataFeed") != "true":
+            # Without a feed deltalake returns what it can infer, without the changes that it cannot.
+            raise SourceError(
+                f"version {version} of {self.location.url} has no change feed: set delta.enableChangeDataFeed, and "
+                f"start after that version"
+            )
         read = arrow.RecordBatchReader.from_stream(table.load_cdf(version, version))
         schema = arrow.schema([*arrow.schema(table.schema()), arrow.field(_KIND, arrow.string())])
         changes = read.read_all().select(schema.names).cast(schema)
