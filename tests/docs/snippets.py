@@ -31,6 +31,8 @@ WITH_SPARK: Final = frozenset({"docs/guide/spark.md"})
 WITH_KAFKA: Final = frozenset({"docs/connectors/kafka.md"})
 #: Documents whose snippets need a PostgreSQL server: tests/connectors/postgres runs them.
 WITH_POSTGRES: Final = frozenset({"docs/connectors/postgres.md"})
+#: Documents whose snippets need a server of the S3 protocol: tests/connectors/s3 runs them.
+WITH_S3: Final = frozenset({"docs/connectors/s3.md"})
 #: Other words for Python, under which a block would be shown in colour but would not run.
 ALIASES: Final = {"py", "python3", "pycon", "ipython"}
 
