@@ -15,9 +15,10 @@ PROCESSES := -n auto
 # Of `make fuzz`.
 MINUTES := 1
 SEED := random
-# Folders of tests that run whole jobs, programs or documents; `make unit` omits them. It runs all other folders, so a new
-# one belongs to it.
-WHOLE := backfill bench cli crash docs examples fuzz packaging runtime spark
+# Folders of tests that run whole jobs, programs or documents, and of those that need a server or a browser; `make unit`
+# omits them. It runs all other folders, so a new one belongs to it.
+WHOLE := backfill bench cli crash docs examples fuzz packaging runtime spark web
+SERVERS := kafka postgres
 REQUIREMENTS := pyproject.toml $(CONSTRAINTS) scripts/make-venv
 
 # Set in many container images. Without byte code, each process that a test starts compiles aflow, and importing it takes
@@ -97,8 +98,8 @@ mypy:
 pyright:
 	@$(BIN)/basedpyright --warnings
 
-unit: $(SETUP) ## run the tests of single parts: no whole jobs, programs or documents, and none of more than a second
-	@$(BIN)/python -m pytest -q -m 'not slow' --hypothesis-profile=unit $(WHOLE:%=--ignore=tests/%) $(PROCESSES)
+unit: $(SETUP) ## run the tests of single parts: no whole jobs, programs, servers or documents, and none of more than a second
+	@$(BIN)/python -m pytest -q -m 'not slow' --hypothesis-profile=unit $(WHOLE:%=--ignore=tests/%) $(SERVERS:%=--ignore=tests/connectors/%) $(PROCESSES)
 
 fuzz: $(SETUP) ## compare random flows with their oracles for MINUTES (1), in two processes; SEED repeats a failure
 	@FUZZ_SECONDS=$$(($(MINUTES) * 60)) FUZZ_SEED=$(SEED) $(BIN)/python -m pytest -q tests/fuzz -n 2
