@@ -14,14 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final
 
-from aflow.errors import (
-    CheckpointError,
-    JobStopped,
-    MailboxClosed,
-    RestoreError,
-    StorageTaken,
-    message_of,
-)
+from aflow.errors import CheckpointError, JobStopped, MailboxClosed, RestoreError, message_of
 from aflow.graph.plan import Plan
 from aflow.machines.checkpoints import events
 from aflow.machines.checkpoints.coordinator import Coordinator
@@ -34,7 +27,7 @@ from aflow.runtime import log_events
 from aflow.runtime.checkpoints.reader_notices import ReaderNotices
 from aflow.runtime.checkpoints.settings import Checkpointing, Unaligned
 from aflow.runtime.checkpoints.statistics import CheckpointInfo, Outcome, SubtaskCheckpoint
-from aflow.runtime.checkpoints.storage import CheckpointStorage
+from aflow.runtime.checkpoints.storage import CheckpointStorage, is_permanent
 from aflow.runtime.clock import RuntimeClock
 from aflow.runtime.loop_budget import WorkerActivity
 from aflow.runtime.task import StreamTask
@@ -304,8 +297,7 @@ class CheckpointCoordinator:
                 await self.storage.export(manifest, collected.path)
         except Exception as exc:
             self._feed(events.NotStored(checkpoint, message_of(exc)))
-            if isinstance(exc, StorageTaken) and not self.failing:
-                self.failing = True
+            if is_permanent(exc):
                 self.spawn(_raise(exc), "the storage was taken over")
         else:
             savepoint = manifest.kind is CheckpointKind.SAVEPOINT

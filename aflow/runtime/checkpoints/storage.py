@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from aflow.errors import StorageTaken
 from aflow.model.key_groups import KeyGroupRange
 from aflow.state.manifest import FileRef, Link, Manifest
 from aflow.state.snapshot import OperatorSnapshot
@@ -42,8 +43,13 @@ class StepReader(Protocol):
         ...
 
 
+def is_permanent(failure: Exception) -> bool:
+    """Return True if no later checkpoint can succeed after this failure of a storage."""
+    return isinstance(failure, StorageTaken)
+
+
 @runtime_checkable
-class SavepointReader(Protocol):
+class LocationReader(Protocol):
     """An optional part of a storage: it reads savepoints from locations that are no folders, such as its bucket."""
 
     async def read_savepoint(self, path: str) -> Restored:

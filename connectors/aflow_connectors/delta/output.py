@@ -48,7 +48,7 @@ _FEATURES: Final = frozenset(
 
 
 @dataclass(frozen=True, slots=True)
-class PreparedRows:
+class PreparedFile:
     """A data file of a checkpoint; ``path`` is empty if there are no rows."""
 
     checkpoint: int
@@ -60,7 +60,7 @@ class PreparedRows:
     rows: int = 0
 
     @classmethod
-    def of(cls, committable: Committable, *, sink: str) -> PreparedRows:
+    def of(cls, committable: Committable, *, sink: str) -> PreparedFile:
         """Return the decoded committable. Raises ``RestoreError`` unless a sink of Delta tables prepared it."""
         match cast("dict[str, object]", committable):
             case {
@@ -121,7 +121,7 @@ class OwnedTable:
                 )
             return _arrow_schema(table)
 
-    def recover(self, prepared: Sequence[PreparedRows]) -> None:
+    def recover(self, prepared: Sequence[PreparedFile]) -> None:
         """Commit the rows of a restored checkpoint, and remove later rows of its owner."""
         for one in sorted(prepared, key=lambda one: one.checkpoint):
             self.commit(one)
@@ -142,7 +142,7 @@ class OwnedTable:
         restored: int,
         owners: set[str],
         kept: set[str],
-        prepared: Sequence[PreparedRows],
+        prepared: Sequence[PreparedFile],
     ) -> bool:
         """Remove the files of later checkpoints; return False if the table was changed meanwhile."""
         lake = deltalake(self.location.owner)
@@ -168,7 +168,7 @@ class OwnedTable:
             )
         return not later or self._commit(table, later, pending)
 
-    def commit(self, prepared: PreparedRows) -> None:
+    def commit(self, prepared: PreparedFile) -> None:
         """Add the rows to the table, unless that was done.
 
         Raises ``SinkError``, and ``RestoreError`` if the file was removed.
@@ -211,7 +211,7 @@ class OwnedTable:
             return False
         return True
 
-    def _check_there(self, prepared: PreparedRows) -> None:
+    def _check_there(self, prepared: PreparedFile) -> None:
         found = self.location.files().get_file_info(prepared.path)
         if found.size != prepared.size:
             raise RestoreError(
@@ -288,11 +288,11 @@ class TableOutput(SinkOutput):
     def open(self) -> None:
         """Do nothing: the sink has looked at the table."""
 
-    def _stored(self, checkpoint: int) -> PreparedRows:
+    def _stored(self, checkpoint: int) -> PreparedFile:
         """Upload the rows as a data file that no version names."""
         raw, self._raw = self._raw, None
         if raw is None:
-            return PreparedRows(checkpoint, self._owner, self._app)
+            return PreparedFile(checkpoint, self._owner, self._app)
         with raw, self._table.errors():
             parquet = pyarrow_parquet("DeltaSink")
             rows = int(parquet.ParquetFile(raw).metadata.num_rows)
@@ -303,7 +303,7 @@ class TableOutput(SinkOutput):
             # The stream of deltalake takes bytes only; a buffered one passes smaller blocks on as bytes.
             with files.open_output_stream(path, buffer_size=2 * _BLOCK) as stream:
                 shutil.copyfileobj(raw, stream, _BLOCK)
-        return PreparedRows(checkpoint, self._owner, self._app, path, size, rows)
+        return PreparedFile(checkpoint, self._owner, self._app, path, size, rows)
 
     def discard(self) -> None:
         """Remove rows that are not prepared."""
@@ -330,7 +330,7 @@ class CheckpointedRows(TableOutput):
         return asdict(prepared)
 
     def commit(self, committable: Committable) -> None:
-        prepared = PreparedRows.of(committable, sink=self.sink)
+        prepared = PreparedFile.of(committable, sink=self.sink)
         self._table.commit(prepared)
         self._pending.discard(prepared.path)
 

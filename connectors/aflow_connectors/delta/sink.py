@@ -10,7 +10,7 @@ from typing import Any, Final, TypeVar
 
 from aflow.connect import Committable, Delivery, Sink, Writer, WriterContext
 from aflow.errors import FlowDefinitionError
-from aflow_connectors.delta.output import AllRows, CheckpointedRows, OwnedTable, PreparedRows
+from aflow_connectors.delta.output import AllRows, CheckpointedRows, OwnedTable, PreparedFile
 from aflow_connectors.delta.table import TableLocation
 from aflow_connectors.files.optional import pyarrow
 from aflow_connectors.files.parquet_sink import ROW_GROUP, ParquetTable, ParquetWriter
@@ -58,7 +58,7 @@ class DeltaSink(Sink[T]):
     async def recover(self, name: str, committables: Sequence[Committable]) -> None:
         """See ``Sink.recover``. Rows of other runs and writers are kept."""
         table = OwnedTable(self._location, sink=name)
-        prepared = [PreparedRows.of(one, sink=name) for one in committables]
+        prepared = [PreparedFile.of(one, sink=name) for one in committables]
         self._run = secrets.token_hex(4)
         await WorkerThread().run(partial(table.begin, self.schema))
         if prepared:

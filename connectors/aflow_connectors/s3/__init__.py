@@ -8,7 +8,7 @@
     sums.to(ParquetObjectSink("s3://reports/sums"), name="sums")
     checkpoints = af.Checkpointing(storage=ObjectStorage("s3://state/clicks"))
 
-Read ``register.py`` first for checkpoints, and ``output.py`` for exactly-once objects. The client is ``obstore``.
+``output.py`` has the protocol of exactly-once objects; that of checkpoints is in ``aflow``. The client is ``obstore``.
 """
 
 from __future__ import annotations

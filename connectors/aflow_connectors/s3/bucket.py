@@ -7,16 +7,13 @@ with a short reason, without its debug output and without secrets.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import timedelta
 from itertools import chain
 from typing import Any, Final
-from zlib import crc32
 
+from aflow.checkpoints import BucketError, NoObject, ObjectInfo, Refused, Version
 from aflow.errors import FlowDefinitionError, shown
-from aflow.runtime.checkpoints.directory.files import Written
-from aflow.state.manifest import in_hexadecimal
 from aflow_connectors.optional import load
 from aflow_connectors.secret_texts import secrets_of, without_secrets
 
@@ -28,31 +25,6 @@ _SCHEMES: Final = ("s3", "s3a", "gs", "az", "azure", "abfs", "abfss", "adl", "me
 _HOSTLESS: Final = ("memory", "file")
 _CODE: Final = re.compile(r"<Code>(\w+)</Code>")
 _MESSAGE: Final = re.compile(r"<Message>([^<]*)</Message>")
-
-
-class BucketError(Exception):
-    """A request failed; its effect is unknown. The message has no secrets."""
-
-
-class NoObject(BucketError):
-    """The object, or its bucket, does not exist."""
-
-
-class Refused(BucketError):
-    """The condition of a write was not met."""
-
-
-@dataclass(frozen=True, slots=True)
-class ObjectInfo:
-    """An object in a listing; ``key`` is relative to the prefix."""
-
-    key: str
-    size: int
-    e_tag: str
-
-
-#: Identifies a version of an object for a conditional write.
-Version = Mapping[str, str]
 
 
 class Bucket:
@@ -148,17 +120,19 @@ class Bucket:
         """Write an object that must have ``version``. Raises ``Refused`` if it has another one."""
         return self._put(key, data, dict(version))
 
-    def write(self, key: str, pieces: Iterable[bytes]) -> Written:
-        """Write an object completely, or not at all. Raises ``BucketError``, and the errors of ``pieces``."""
-        size = crc = 0
+    def write(self, key: str, pieces: Iterable[bytes]) -> int:
+        """Write an object completely, or not at all, and return its size.
+
+        Raises ``BucketError``, and the errors of ``pieces``.
+        """
+        size = 0
         failures: list[BaseException] = []
 
         def counted() -> Iterator[bytes]:
-            nonlocal size, crc
+            nonlocal size
             try:
                 for piece in pieces:
                     size += len(piece)
-                    crc = crc32(piece, crc)
                     yield piece
             except BaseException as exc:
                 failures.append(exc)
@@ -181,7 +155,7 @@ class Bucket:
             if failures:
                 raise failures[0] from None
             raise self._error(exc) from None
-        return Written(size, in_hexadecimal(crc))
+        return size
 
     def objects(self, prefix: str) -> list[ObjectInfo]:
         """Return all objects below ``prefix``, a folder, in the order of their keys."""
@@ -199,7 +173,7 @@ class Bucket:
         except Exception as exc:
             raise self._error(exc) from None
 
-    def delete(self, keys: list[str]) -> None:
+    def delete(self, keys: Sequence[str]) -> None:
         """Delete objects; one that does not exist is no error."""
         try:
             # By bulk requests, where the store has them.

@@ -7,7 +7,8 @@ from io import SEEK_CUR, SEEK_END, SEEK_SET, BufferedReader, RawIOBase
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Final, Literal
 
-from aflow_connectors.s3.bucket import Bucket, BucketError, ObjectInfo, Refused
+from aflow.checkpoints import BucketError, ObjectInfo, Refused
+from aflow_connectors.s3.bucket import Bucket
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer

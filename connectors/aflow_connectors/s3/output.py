@@ -22,13 +22,14 @@ from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Final, cast
 
+from aflow.checkpoints import BucketError, NoObject
 from aflow.connect import Committable, SinkError
 from aflow.errors import RestoreError, shown
 from aflow_connectors.files.compression import compressed
 from aflow_connectors.files.output.names import Parts
 from aflow_connectors.files.output.output_file import SinkOutput
 from aflow_connectors.owners import OWNER, is_owner
-from aflow_connectors.s3.bucket import Bucket, BucketError, NoObject
+from aflow_connectors.s3.bucket import Bucket
 
 _PENDING: Final = ".pending"
 _BLOCK: Final = 1 << 20
@@ -167,7 +168,7 @@ class ObjectFolder:
     def prepare(self, name: str, owner: str, file: IO[bytes]) -> int:
         """Upload ``file``, hidden. Return its size."""
         with self.errors():
-            return self.bucket.write(_pending(owner, name), _blocks(file)).size
+            return self.bucket.write(_pending(owner, name), _blocks(file))
 
     def publish(self, name: str, file: IO[bytes]) -> None:
         """Upload ``file`` under its name."""

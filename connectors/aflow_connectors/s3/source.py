@@ -11,12 +11,13 @@ from typing import Final, TypeVar, cast, overload
 
 from anyio import to_thread
 
+from aflow.checkpoints import BucketError, NoObject, ObjectInfo
 from aflow.connect import BadRecord, Chunk, Position, Reader, Source, SourceError, Split, Tag
 from aflow_connectors.files.csv import CsvSource
 from aflow_connectors.files.jsonl import JsonLinesSource, JsonObject
 from aflow_connectors.files.parquet import ParquetSource
 from aflow_connectors.files.source import MAX_LINE_BYTES, FileSource
-from aflow_connectors.s3.bucket import Bucket, BucketError, NoObject, ObjectInfo, split_url
+from aflow_connectors.s3.bucket import Bucket, split_url
 from aflow_connectors.s3.object_file import ObjectFile
 
 T = TypeVar("T")

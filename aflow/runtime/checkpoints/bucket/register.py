@@ -15,7 +15,7 @@ The answer to a swap may be lost. Then the register is read: if it has the new c
 request cannot take effect after a later swap. Each content is unique (holder and sequence number), so equal ETags are
 equal registers. References: C. Gray and D. Cheriton, "Leases", SOSP 1989; M. Kleppmann on fencing tokens (2016).
 
-All methods block; those of ``Claim`` may be called by any thread.
+All methods block; those of ``RegisterClaim`` may be called by any thread.
 """
 
 from __future__ import annotations
@@ -32,7 +32,13 @@ from typing import Final
 import msgspec
 
 from aflow.errors import CheckpointError, StorageTaken
-from aflow_connectors.s3.bucket import Bucket, BucketError, NoObject, Refused, Version
+from aflow.runtime.checkpoints.bucket.objects import (
+    BucketError,
+    CheckpointBucket,
+    NoObject,
+    Refused,
+    Version,
+)
 
 REGISTER: Final = "register.json"
 _FORMAT: Final = 1
@@ -87,7 +93,7 @@ class RegisterState:
         return {int(number): epoch for number, epoch in self.checkpoints.items()}
 
 
-def read_register(bucket: Bucket) -> tuple[RegisterState, Version] | None:
+def read_register(bucket: CheckpointBucket) -> tuple[RegisterState, Version] | None:
     """Return the register; None if there is none. Raises ``BucketError`` and ``CheckpointError``."""
     try:
         data, version = bucket.read(REGISTER, limit=_SMALL)
@@ -108,10 +114,10 @@ def read_register(bucket: Bucket) -> tuple[RegisterState, Version] | None:
     return state, version
 
 
-class Claim:
+class RegisterClaim:
     """The register as its holder sees it."""
 
-    def __init__(self, bucket: Bucket, state: RegisterState, version: Version) -> None:
+    def __init__(self, bucket: CheckpointBucket, state: RegisterState, version: Version) -> None:
         self._bucket: Final = bucket
         self.state: RegisterState = state
         self._version: Version = version
@@ -187,9 +193,9 @@ def new_holder() -> Holder:
 
 
 def try_claim(
-    bucket: Bucket, flow: str, seen: tuple[RegisterState, Version] | None
-) -> Claim | None:
-    """Claim the storage whose register is ``seen``; None if it has changed. Raises ``CheckpointError``."""
+    bucket: CheckpointBucket, flow: str, seen: tuple[RegisterState, Version] | None
+) -> RegisterClaim | None:
+    """RegisterClaim the storage whose register is ``seen``; None if it has changed. Raises ``CheckpointError``."""
     holder = new_holder()
     if seen is None:
         state = RegisterState(flow=flow, epoch=1, sequence=1, holder=holder)
@@ -199,8 +205,8 @@ def try_claim(
         )
     try:
         if seen is None:
-            return Claim(bucket, state, bucket.create(REGISTER, state.encoded()))
-        return Claim(bucket, state, bucket.replace(REGISTER, state.encoded(), seen[1]))
+            return RegisterClaim(bucket, state, bucket.create(REGISTER, state.encoded()))
+        return RegisterClaim(bucket, state, bucket.replace(REGISTER, state.encoded(), seen[1]))
     except BucketError as exc:
         # The answer to the request, or to an earlier attempt of it, may be lost.
         try:
@@ -208,13 +214,13 @@ def try_claim(
         except BucketError:
             found = None
         if found is not None and found[0] == state:
-            return Claim(bucket, *found)
+            return RegisterClaim(bucket, *found)
         if isinstance(exc, Refused):
             return None
         raise CheckpointError(f"cannot write {bucket.shown(REGISTER)}: {exc}") from exc
 
 
-def check_conditions(bucket: Bucket) -> None:
+def check_conditions(bucket: CheckpointBucket) -> None:
     """Raise ``CheckpointError`` unless the store refuses conditional writes whose condition is not met.
 
     A server that ignores the conditions would let two jobs write into one storage.

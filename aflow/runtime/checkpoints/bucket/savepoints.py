@@ -13,6 +13,14 @@ import msgspec
 from anyio import CapacityLimiter
 
 from aflow.errors import CheckpointError, RestoreError
+from aflow.runtime.checkpoints.bucket.objects import (
+    BucketError,
+    CheckpointBucket,
+    NoObject,
+    Refused,
+    written,
+)
+from aflow.runtime.checkpoints.bucket.register import RegisterState, read_register
 from aflow.runtime.checkpoints.directory.files import SMALL, Written
 from aflow.runtime.checkpoints.directory.names import manifest_name, manifest_numbers
 from aflow.runtime.checkpoints.directory.reader import PartSource, newest_whole
@@ -20,8 +28,6 @@ from aflow.runtime.checkpoints.directory.session import THREADS
 from aflow.runtime.checkpoints.directory.threads import to_its_end
 from aflow.runtime.checkpoints.storage import Restored
 from aflow.state.manifest import FileRef, Manifest, manifest_bytes, manifest_of, wrong_size
-from aflow_connectors.s3.bucket import Bucket, BucketError, NoObject, Refused
-from aflow_connectors.s3.register import RegisterState, read_register
 
 MANIFESTS: Final = "manifests"
 #: Claims the location of a savepoint.
@@ -41,7 +47,7 @@ def manifest_keys(state: RegisterState) -> dict[int, str]:
 class BucketSource(PartSource):
     """Parts and manifests below the URL of a bucket."""
 
-    def __init__(self, bucket: Bucket) -> None:
+    def __init__(self, bucket: CheckpointBucket) -> None:
         super().__init__()
         self._bucket: Final = bucket
         #: Keys of the manifests, by checkpoint. Replaced, not changed: threads read it.
@@ -78,7 +84,7 @@ class BucketSource(PartSource):
             raise RestoreError(f"{where} cannot be read: {exc}") from exc
 
 
-async def read_place(bucket: Bucket) -> Restored:
+async def read_place(bucket: CheckpointBucket) -> Restored:
     """Return the newest checkpoint, or the savepoint, below a URL, without a claim: also that of a running job.
 
     Raises ``RestoreError`` if there is none, or none that is whole.
@@ -97,7 +103,7 @@ async def read_place(bucket: Bucket) -> Restored:
     return found
 
 
-def _listed(bucket: Bucket) -> dict[int, str]:
+def _listed(bucket: CheckpointBucket) -> dict[int, str]:
     """Return the keys of the manifests below a URL, by checkpoint; blocks."""
     register = read_register(bucket)
     if register is not None:
@@ -112,7 +118,7 @@ class BucketDraft:
     The location is claimed by an object that must not exist before, and the manifest is the last object.
     """
 
-    def __init__(self, bucket: Bucket) -> None:
+    def __init__(self, bucket: CheckpointBucket) -> None:
         self._bucket: Final = bucket
         self._owner: Final = msgspec.json.encode(
             {"pid": os.getpid(), "host": socket.gethostname(), "token": secrets.token_hex(8)}
@@ -134,7 +140,7 @@ class BucketDraft:
 
     def store(self, name: str, pieces: Iterable[bytes]) -> Written:
         try:
-            return self._bucket.write(name, pieces)
+            return written(self._bucket, name, pieces)
         except BucketError as exc:
             raise CheckpointError(f"cannot write {self._bucket.shown(name)}: {exc}") from exc
 
