@@ -117,7 +117,7 @@ class BucketStorage:
                 await anyio.to_thread.run_sync(_release, claim, heartbeat)
 
     async def _claimed(self, session: StorageSession, flow: str) -> RegisterClaim:
-        """RegisterClaim the storage. Raises ``CheckpointError`` if another live job holds it, or one of another flow."""
+        """Claim the storage. Raises ``CheckpointError`` if another live job holds it, or it belongs to another flow."""
         seen = await session.run(self._register)
         since = anyio.current_time()
         while True:
