@@ -24,6 +24,7 @@ SHARED: Final = (
     SPARK,
     "tests/connectors/kafka",
     "tests/connectors/postgres",
+    "tests/connectors/s3",
     "tests/examples/flights",
 )
 

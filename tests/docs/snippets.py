@@ -33,6 +33,10 @@ WITH_KAFKA: Final = frozenset({"docs/connectors/kafka.md"})
 WITH_POSTGRES: Final = frozenset({"docs/connectors/postgres.md"})
 #: Documents whose snippets need a schema registry: tests/connectors/schemas runs them.
 WITH_REGISTRY: Final = frozenset({"docs/connectors/formats.md"})
+#: Documents whose snippets need a server of the S3 protocol: tests/connectors/s3 runs them.
+WITH_S3: Final = frozenset({"docs/connectors/s3.md"})
+#: All documents that tests/docs leaves to the tests of a connector, or of Spark.
+WITH_SERVERS: Final = WITH_SPARK | WITH_KAFKA | WITH_POSTGRES | WITH_REGISTRY | WITH_S3
 #: Other words for Python, under which a block would be shown in colour but would not run.
 ALIASES: Final = {"py", "python3", "pycon", "ipython"}
 
