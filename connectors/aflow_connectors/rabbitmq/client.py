@@ -40,8 +40,8 @@ _HEARTBEAT: Final = 10
 #: Time (s) spent on telling the server that a connection is closed.
 _CLOSING: Final = 3.0
 
-#: Turns of the loop until the last task of a closed connection, which aiormq does not keep, has ended.
-_LAST_TURNS: Final = 5
+#: Turns of the loop until the last tasks of a closed connection, which nothing waits for, have ended.
+_LAST_TURNS: Final = 10
 
 
 class ServerLost(ConnectionError):
@@ -211,6 +211,7 @@ class AmqpChannel:
         with suppress(Exception):
             async with asyncio.timeout(_CLOSING):
                 await self._connection.close()
+        # `close` raises if the server answers before it waits for the answer.
         for _ in range(_LAST_TURNS):
             await asyncio.sleep(0)
 

@@ -285,3 +285,5 @@ class Rabbit:
             yield await channel.get_underlay_channel()
         finally:
             await connection.close()
+            for _ in range(10):  # the last tasks of the client end
+                await asyncio.sleep(0)
