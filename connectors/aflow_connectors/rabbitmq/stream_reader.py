@@ -89,6 +89,8 @@ class OffsetReader(Reader[T], Generic[T]):
         #: Loop time since which the reader waits for messages; None while there are some.
         self._waiting_since: float | None = None
         self._is_idle = False
+        #: The end of the stream when the connection was opened.
+        self._known_end = 0
 
     async def open(self) -> None:
         """Connect. Raises ``SourceError``."""
@@ -149,6 +151,7 @@ class OffsetReader(Reader[T], Generic[T]):
         try:
             await channel.check_queue(self._queue)
             first, end = await self._bounds(channel)
+            self._known_end = end
             if self._next < 0:
                 self._next = await self._first_offset(channel, first, end)
             elif not first <= self._next <= end:
@@ -223,9 +226,9 @@ class OffsetReader(Reader[T], Generic[T]):
         await channel.wait(_SLICE)
 
     def _becomes_idle(self) -> bool:
-        """Return True once the stream has had no message for ``idle_after``."""
+        """Return True once the stream has been at its end for ``idle_after``."""
         after, since = self._settings.idle_after, self._waiting_since
-        if after is None or since is None or self._is_idle:
+        if after is None or since is None or self._is_idle or self._next < self._known_end:
             return False
         self._is_idle = asyncio.get_running_loop().time() - since >= after
         return self._is_idle

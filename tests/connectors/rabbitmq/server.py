@@ -14,7 +14,7 @@ import tempfile
 import threading
 import time
 import uuid
-from collections.abc import AsyncGenerator, Generator, Sequence
+from collections.abc import AsyncGenerator, Generator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
 from importlib import import_module
@@ -227,10 +227,16 @@ class Rabbit:
         return name
 
     async def publish(
-        self, queue: str, bodies: Sequence[bytes], ids: Sequence[str] = (), **properties: object
+        self,
+        queue: str,
+        bodies: Sequence[bytes],
+        ids: Sequence[str] = (),
+        headers: Sequence[Mapping[str, object] | None] = (),
+        **properties: object,
     ) -> None:
         """Publish persistent messages, with the ids "QUEUE-0", "QUEUE-1" … unless ``ids`` are given."""
         given = ids or [f"{queue}-{number}" for number in range(len(bodies))]
+        tables = headers or [None] * len(bodies)
         async with self._channel() as channel:
             for start in range(0, len(bodies), _AT_ONCE):
                 part = slice(start, start + _AT_ONCE)
@@ -240,11 +246,13 @@ class Rabbit:
                             body,
                             routing_key=queue,
                             properties=commands.Basic.Properties(
-                                delivery_mode=2, message_id=id, **properties
+                                delivery_mode=2, message_id=id, headers=table, **properties
                             ),
                             wait=False,
                         )
-                        for body, id in zip(bodies[part], given[part], strict=True)
+                        for body, id, table in zip(
+                            bodies[part], given[part], tables[part], strict=True
+                        )
                     )
                 )
 

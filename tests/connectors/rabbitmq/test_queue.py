@@ -45,8 +45,10 @@ async def test_messages_have_routing_key_headers_timestamp_and_id(rabbit: Rabbit
     queue = await rabbit.create()
     at = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
     headers = {"text": "é", "raw": bytearray(b"\xff"), "number": 7, "list": [1, "a"], "none": None}
-    await rabbit.publish(queue, [b'{"a": 1}'], ["first"], headers=headers, timestamp=at)
-    await rabbit.publish(queue, [b"2"], ["second"], headers={"timestamp_in_ms": 1234}, timestamp=at)
+    await rabbit.publish(queue, [b'{"a": 1}'], ["first"], headers=[headers], timestamp=at)
+    await rabbit.publish(
+        queue, [b"2"], ["second"], headers=[{"timestamp_in_ms": 1234}], timestamp=at
+    )
     source = RabbitmqSource(rabbit.url, queue, of=object, messages=True, until="now")
 
     first, second = await values(await opened(source), 2)
