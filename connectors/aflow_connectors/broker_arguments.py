@@ -8,7 +8,7 @@ from datetime import timedelta
 from typing import Any, cast
 
 from aflow.errors import FlowDefinitionError, shown
-from aflow_connectors.formats import Format, Json
+from aflow_connectors.formats import Format
 
 
 def checked_format(
@@ -77,14 +77,3 @@ def checked_function(owner: str, argument: str, function: Any) -> Any:
             f"{owner}: {argument}= must be a function of the record, not {shown(function)}"
         )
     return function
-
-
-def checked_value_format(
-    owner: str, of: type[Any] | None, format: Format[Any] | None
-) -> Format[Any]:
-    """Return the format of values: JSON of type ``of``, or ``format``. Raises ``FlowDefinitionError`` for both."""
-    if format is None:
-        return Json(of)
-    if of is not None:
-        raise FlowDefinitionError(f"{owner}: of= is for JSON; with format= leave it out")
-    return checked_format(owner, "format", format, Json())

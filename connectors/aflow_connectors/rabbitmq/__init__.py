@@ -8,7 +8,7 @@
     clicks = flow.source(RabbitmqStreamSource("amqp://shop@localhost/", "clicks", of=Click), name="clicks")
     totals.to(RabbitmqSink("amqp://shop@localhost/", "totals", key=lambda total: total.card), name="totals")
 
-Needs aio-pika (the extra ``rabbitmq``). Read ``source.py`` first, then ``queue_reader.py`` and ``message_ids.py``,
+Needs aio-pika (the extra ``rabbitmq``). Read ``source.py`` first, then ``queue_reader.py`` and ``deliveries.py``,
 which have the protocol of exactly-once reading. ``client.py`` is the adapter to aio-pika.
 """
 

@@ -1,11 +1,7 @@
 """``AcknowledgingReader``: reads a queue, and acknowledges what a completed checkpoint covers.
 
-**Numbers.** Messages that are read are numbered from 1, also over restarts. A position is the number of the last
-message before it, and the ids of messages that may be delivered again (``message_ids.py``).
-
-**Deliveries.** A message with a known id was read before: by this reader, on a connection that was lost, or before the
-restored checkpoint. It is dropped, and acknowledged with the checkpoint that covers its number. A message without an id
-is read again, since nothing tells it from a new one.
+**Deliveries.** The ``message_id`` that the publisher has set identifies a message that is delivered again
+(``deliveries.py``): AMQP has no number of a message that is the same then.
 
 **Acknowledgements.** A checkpoint acknowledges the deliveries up to the number of its position, and then asks the
 server for something on the same channel. The answer proves that the acknowledgements have arrived: these messages are
@@ -19,17 +15,15 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections import deque
-from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
+from typing import Final, Generic, TypeVar
 
 from aflow.connect import Chunk, Position, Reader, SourceError
-from aflow.errors import shown
-from aflow_connectors.messages import MessageDecoder, RawMessage
+from aflow_connectors.deliveries import DeliveryLedger
+from aflow_connectors.message_ids import hashed
+from aflow_connectors.messages import MessageDecoder
 from aflow_connectors.rabbitmq.client import AmqpChannel, AmqpServer, ServerLost
-from aflow_connectors.rabbitmq.message_ids import SIZE, Ids, MessageIds, hashed
 from aflow_connectors.rabbitmq.raw_messages import raw_message
 from aflow_connectors.reconnect import Retries
 
@@ -58,13 +52,6 @@ class QueueSettings:
     exactly_once: bool
 
 
-class _Delivery(NamedTuple):
-    """A delivery that is not acknowledged: the number of its message, and its tag on the channel."""
-
-    number: int
-    tag: int
-
-
 class AcknowledgingReader(Reader[T], Generic[T]):
     """See the theory at the top of the module. ``open`` comes before the first ``read``."""
 
@@ -81,12 +68,8 @@ class AcknowledgingReader(Reader[T], Generic[T]):
         self._decoder = decoder
         self._retries = retries
         self._name = f"{settings.server.place}, queue {queue!r}"
-        #: The number of the last message that was read.
-        self._last, ids = _decoded(position, self._name)
-        self._ids = MessageIds(settings.remember, ids, self._last)
+        self._ledger = DeliveryLedger(self._name, settings.remember, position)
         self._channel: AmqpChannel | None = None
-        #: In the order of their tags. Empty whenever there is no channel.
-        self._unacknowledged: deque[_Delivery] = deque()
         #: With ``ends_now``, the deliveries that remain until the end.
         self._remaining = 0
         #: Loop time since which the reader waits for messages; None while there are some.
@@ -111,68 +94,55 @@ class AcknowledgingReader(Reader[T], Generic[T]):
             else:
                 await self._retries.run(self._wait, renew=self._open)
                 if self._becomes_idle():
-                    return Chunk([], self._position(), idle=True)
+                    return Chunk([], self._ledger.position(), idle=True)
 
     async def on_checkpoint_completed(self, position: Position) -> None:
-        covered, _ = _decoded(position, self._name)
+        covered = self._ledger.number_at(position)
         channel = self._channel
         if channel is None:
             return
         try:
-            for tag, multiple in self._take_covered(covered):
-                await channel.acknowledge(tag, multiple=multiple)
+            if tags := self._ledger.take_covered(covered):
+                await channel.acknowledge(tags[-1], multiple=True)
+            for tag in self._ledger.take_late(covered):
+                await channel.acknowledge(tag, multiple=False)
             await channel.check_queue(self._queue)
         except ServerLost:
             return  # `read` connects again, and the next checkpoint acknowledges what is delivered again
         if channel is self._channel:
-            self._ids.settle(covered)
+            self._ledger.settle(covered)
 
     async def close(self) -> None:
         channel, self._channel = self._channel, None
-        self._unacknowledged.clear()
+        self._ledger.on_connection_lost()
         if channel is not None:
             await channel.close()
 
     async def _chunk(self, channel: AmqpChannel, limit: int) -> Chunk[T] | None:
         """Return the records of at most ``limit`` messages; None if all were read before."""
         taken = list(islice(channel.delivered, limit))
-        fresh: list[RawMessage] = []
-        #: The new ids, with their numbers.
-        ids: dict[bytes, int] = {}
-        deliveries: list[_Delivery] = []
-        number = self._last
         # Hot path (benchmark `connectors`): once for each message.
-        for one in taken:
-            text = one.header.properties.message_id
-            id = self._id(text)
-            known = None
-            if id is not None:
-                known = ids.get(id) or self._ids.number_of(id)
-            if known is None:
-                number += 1
-                known = number
-                fresh.append(raw_message(one, text or number))
-                if id is not None:
-                    ids[id] = number
-            deliveries.append(_Delivery(known, one.delivery.delivery_tag))
+        texts = [one.header.properties.message_id for one in taken]
+        recognised = self._ledger.recognise([self._id(text) for text in texts])
+        fresh = [
+            raw_message(taken[place], texts[place] or recognised.numbers[place])
+            for place in recognised.fresh
+        ]
         decoded = await self._decoder.decode(fresh)  # may be cancelled: then they are still there
-        for id, of in ids.items():
-            self._ids.add(id, of)
-        self._last = number
+        self._ledger.read(recognised, [one.delivery.delivery_tag for one in taken])
         for _ in taken:
             channel.delivered.popleft()
-        self._unacknowledged += deliveries
         self._remaining = max(0, self._remaining - len(taken))
         self._waiting_since, self._is_idle = None, False
         if not fresh:
             return None
-        return Chunk(decoded.values, self._position(), decoded.timestamps, decoded.rejected)
+        return Chunk(decoded.values, self._ledger.position(), decoded.timestamps, decoded.rejected)
 
     def _id(self, text: str | None) -> bytes | None:
         if not self._settings.exactly_once:
             return None
         if text:
-            return hashed(text)
+            return hashed(text.encode("utf-8", "surrogatepass"))
         if not self._has_warned_of_ids:
             self._has_warned_of_ids = True
             extra = {"event": "no_message_id", "place": self._name}
@@ -183,25 +153,6 @@ class AcknowledgingReader(Reader[T], Generic[T]):
                 extra=extra,
             )
         return None
-
-    def _position(self) -> Position:
-        return self._last, *self._ids.position()
-
-    def _take_covered(self, covered: int) -> list[tuple[int, bool]]:
-        """Remove the deliveries of messages up to ``covered``. Return tags to acknowledge, and True for all before."""
-        waiting = self._unacknowledged
-        taken: list[tuple[int, bool]] = []
-        last = None
-        while waiting and waiting[0].number <= covered:
-            last = waiting.popleft()
-        if last is not None:
-            taken.append((last.tag, True))
-        # Known messages after new ones: the order of a queue with priorities, or of one that has failed over.
-        late = [one for one in waiting if one.number <= covered]
-        if late:
-            self._unacknowledged = deque(one for one in waiting if one.number > covered)
-            taken += [(one.tag, False) for one in late]
-        return taken
 
     async def _open(self) -> None:
         """Open a channel, and consume. Replaces one that was lost."""
@@ -233,7 +184,7 @@ class AcknowledgingReader(Reader[T], Generic[T]):
     def _warn_if_stalled(self, now: float) -> None:
         """Warn if all messages of the prefetch wait for a checkpoint."""
         since, prefetch = self._waiting_since, self._settings.prefetch
-        if len(self._unacknowledged) < prefetch or since is None or now - since < _STALLED:
+        if self._ledger.unacknowledged < prefetch or since is None or now - since < _STALLED:
             return
         if self._warned_at is None or now - self._warned_at >= _WARN_EVERY:
             self._warned_at = now
@@ -242,7 +193,7 @@ class AcknowledgingReader(Reader[T], Generic[T]):
                 "%s: %d messages were read and wait for a checkpoint (prefetch=%d); no more are delivered until one is "
                 "complete. Raise prefetch above the messages of an interval, or take checkpoints more often",
                 self._name,
-                len(self._unacknowledged),
+                self._ledger.unacknowledged,
                 prefetch,
                 extra=extra,
             )
@@ -253,24 +204,7 @@ class AcknowledgingReader(Reader[T], Generic[T]):
         if after is None or since is None or self._is_idle:
             return False
         # With an exhausted prefetch it is not known if there are messages.
-        if len(self._unacknowledged) >= self._settings.prefetch:
+        if self._ledger.unacknowledged >= self._settings.prefetch:
             return False
         self._is_idle = asyncio.get_running_loop().time() - since >= after
         return self._is_idle
-
-
-def _decoded(position: Position | None, name: str) -> tuple[int, Ids]:
-    """Return the number of the last message and the ids of a position."""
-    if position is None:
-        return 0, ((), b"")
-    if isinstance(position, (list, tuple)):
-        parts = cast("Sequence[object]", position)
-        if len(parts) == 3:
-            last, blocks, tail = parts
-            if type(last) is int and isinstance(blocks, (list, tuple)) and isinstance(tail, bytes):
-                texts = tuple(cast("Sequence[Any]", blocks))
-                if all(isinstance(one, bytes) and not len(one) % SIZE for one in (*texts, tail)):
-                    return last, (texts, tail)
-    raise SourceError(
-        f"{name} cannot continue at {shown(position)}: the checkpoint is of another kind of source"
-    )

@@ -13,7 +13,6 @@ from aflow_connectors.broker_arguments import (
     checked_ending,
     checked_idle_after,
     checked_names,
-    checked_value_format,
 )
 from aflow_connectors.formats import Format, Text
 from aflow_connectors.message import Message
@@ -27,6 +26,7 @@ from aflow_connectors.rabbitmq.stream_reader import (
     StreamStart,
 )
 from aflow_connectors.reconnect import Reconnect, Retries, checked_reconnect
+from aflow_connectors.value_format import checked_value_format
 
 V = TypeVar("V")
 T = TypeVar("T")

@@ -171,6 +171,7 @@ async def test_a_cut_connection_loses_and_repeats_nothing(
         url = f"amqp://{server.username}:{server.password}@{host}:{port}{server.path}"
         reader = await opened(RabbitmqSource(url, queue, of=int, prefetch=600, reconnect=QUICK))
         found: list[int] = []
+        position: object = None
         while len(found) < 3000:
             some, position = await read(reader, 300)
             found += some

@@ -1,11 +1,11 @@
-"""``MessageIds``: recognises messages of a queue that are delivered again.
+"""``MessageIds``: recognises messages that a server delivers again.
 
-RabbitMQ delivers a message again if the connection was lost before its acknowledgement has arrived, and after a crash
-of the server also if it was acknowledged a moment before. AMQP has no number of a message that is the same then. So the
-publisher's ``message_id`` identifies it. This machine keeps the ids of the messages that were read:
+Servers with acknowledgements deliver a message again if the connection was lost before its acknowledgement has arrived,
+and after a crash of the server also if it was acknowledged a moment before. An id identifies it: what the publisher has
+set, or what the protocol keeps. This machine keeps the ids of the messages that were read:
 
 - each one that is not *settled*: its acknowledgement is not known to have arrived;
-- of the settled ones the last ``remember``, for a crash of the server, and for publishers that publish again.
+- of the settled ones the last ``remember``.
 
 Messages are numbered as they are read, and settled up to a number.
 
@@ -30,9 +30,9 @@ Ids = tuple[tuple[bytes, ...], bytes]
 """Complete blocks, and the last one."""
 
 
-def hashed(id: str) -> bytes:
+def hashed(id: bytes) -> bytes:
     """Return the stored form of an id."""
-    return blake2b(id.encode("utf-8", "surrogatepass"), digest_size=SIZE).digest()
+    return blake2b(id, digest_size=SIZE).digest()
 
 
 class MessageIds:
