@@ -58,15 +58,22 @@ class DeliveryLedger:
         """Number of deliveries that wait for a checkpoint."""
         return len(self._waiting)
 
-    def recognise(self, ids: Sequence[bytes | None]) -> Recognised:
-        """Return the numbers of the next deliveries, by the ids of their messages."""
+    def recognise(
+        self, ids: Sequence[bytes | None], repeated: Sequence[bool] | None = None
+    ) -> Recognised:
+        """Return the numbers of the next deliveries, by the ids of their messages.
+
+        With ``repeated``, a message is a new one unless the server says that it was delivered before.
+        """
         # Hot path (benchmark `connectors`): once for each message.
         numbers: list[int] = []
         fresh: list[int] = []
         new: dict[bytes, int] = {}
         last, known = self.last, self._ids.number_of
         for place, id in enumerate(ids):
-            number = None if id is None else (new.get(id) or known(id))
+            number = None
+            if id is not None and (repeated is None or repeated[place]):
+                number = new.get(id) or known(id)
             if number is None:
                 last += 1
                 number = last

@@ -57,7 +57,7 @@ class MessageIds:
         return self._numbers.get(id)
 
     def add(self, id: bytes, number: int) -> None:
-        """Keep the id of message ``number``."""
+        """Keep the id of message ``number``. An id that a later message uses again has the later number."""
         self._numbers[id] = number
         self._tail += id
         if len(self._tail) == _BLOCK * SIZE:
@@ -67,14 +67,13 @@ class MessageIds:
 
     def settle(self, number: int) -> None:
         """Forget the oldest ids: the messages up to ``number`` are settled."""
-        while (
-            self._blocks
-            and self._blocks[0][1] <= number
-            and len(self._numbers) - _BLOCK >= self._remember
-        ):
-            block, _ = self._blocks.popleft()
+        kept = len(self._blocks) * _BLOCK + len(self._tail) // SIZE
+        while self._blocks and self._blocks[0][1] <= number and kept - _BLOCK >= self._remember:
+            block, last = self._blocks.popleft()
+            kept -= _BLOCK
             for id in _split([block]):
-                self._numbers.pop(id, None)
+                if self._numbers.get(id, last) <= last:  # not used again since
+                    self._numbers.pop(id, None)
             self._shared = None
 
     def position(self) -> Ids:

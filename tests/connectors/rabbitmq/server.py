@@ -3,14 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import ctypes
 import os
-import pwd
 import shutil
 import signal
-import socket
 import subprocess
-import tempfile
 import threading
 import time
 import uuid
@@ -21,7 +17,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-from tests import temporary_files
+from tests.connectors.processes import (
+    accepts_in_time,
+    free_ports,
+    owned_by_server,
+    server_folder,
+    started,
+)
 
 # Only a part of it has types.
 aio_pika: Any = import_module("aio_pika")
@@ -42,7 +44,6 @@ log.console = false
 log.file.level = error
 """
 _STARTING: Final = 120.0
-_PARENT_DEATH_SIGNAL: Final = 1
 #: Messages that are published at a time.
 _AT_ONCE: Final = 500
 
@@ -84,11 +85,9 @@ class RabbitServer:
         deadline = time.monotonic() + _STARTING
         # A server that was killed may be registered for a moment, and its successor ends at once.
         while time.monotonic() < deadline:
-            self.process = _started([str(found)], self.folder, self.environment)
-            while self.process.poll() is None and time.monotonic() < deadline:
-                if _answers(self.port):
-                    return
-                time.sleep(0.05)
+            self.process = started([found], self.folder, self.environment)
+            if accepts_in_time(self.process, self.port, deadline):
+                return
             time.sleep(0.1)
         log = (self.folder / "output").read_text(errors="replace")
         raise RuntimeError(f"the server does not start: {log[-2000:]}")
@@ -102,32 +101,22 @@ class RabbitServer:
 @contextmanager
 def running() -> Generator[RabbitServer]:
     """Create and run a server; remove it at the end."""
-    memory = temporary_files.is_suitable(temporary_files.MEMORY)
-    # The parent must be open to the user of the server.
-    parent = temporary_files.MEMORY if memory else Path("/tmp")
-    folder = Path(tempfile.mkdtemp(prefix=f"aflow-tests-{os.getpid()}-", dir=parent))
-    port, distribution, names = _free_ports(3)
-    environment = _environment(folder, distribution, names)
-    server = RabbitServer(folder, port, environment)
-    # The service of names that servers of Erlang need. Without this process, a server starts one that outlives it.
-    daemon: subprocess.Popen[bytes] | None = None
-    try:
+    with server_folder() as folder:
+        port, distribution, names = free_ports(3)
+        environment = _environment(folder, distribution, names)
+        server = RabbitServer(folder, port, environment)
         (folder / "rabbitmq.conf").write_text(_CONFIGURATION.format(port=port))
         (folder / "plugins").write_text("[].\n")
-        if (user := _user()) is not None:
-            for path in (folder, *folder.iterdir()):
-                os.chown(path, user, -1)
-        daemon = _started(
-            ["epmd", "-port", str(names), "-relaxed_command_check"], folder, environment
-        )
-        server.start()
-        yield server
-    finally:
-        server.stop()
-        if daemon is not None:
+        owned_by_server(folder)
+        # The service of names that servers of Erlang need. Without this one, a server starts one that outlives it.
+        daemon = started(["epmd", "-port", str(names)], folder, environment)
+        try:
+            server.start()
+            yield server
+        finally:
+            server.stop()
             daemon.kill()
             daemon.wait()
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _environment(folder: Path, distribution: int, names: int) -> dict[str, str]:
@@ -150,51 +139,6 @@ def _environment(folder: Path, distribution: int, names: int) -> dict[str, str]:
         "RABBITMQ_ALLOW_INPUT": "true",
         "RABBITMQ_SERVER_START_ARGS": "-noinput",
     }
-
-
-def _user() -> int | None:
-    """Return a user without privileges if this process is root's."""
-    return pwd.getpwnam("nobody").pw_uid if os.geteuid() == 0 else None
-
-
-def _started(
-    command: list[str], folder: Path, environment: dict[str, str]
-) -> subprocess.Popen[bytes]:
-    with (folder / "output").open("ab") as output:
-        return subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            user=_user(),
-            env=environment,
-            cwd=folder,
-            start_new_session=True,  # Ctrl-C is for the tests
-            preexec_fn=_end_with_parent,
-        )
-
-
-def _end_with_parent() -> None:
-    ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGKILL)
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
-
-
-def _answers(port: int) -> bool:
-    try:
-        socket.create_connection(("127.0.0.1", port), timeout=1).close()
-    except OSError:
-        return False
-    return True
 
 
 class Rabbit:
