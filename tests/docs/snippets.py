@@ -31,6 +31,11 @@ WITH_SPARK: Final = frozenset({"docs/guide/spark.md"})
 WITH_KAFKA: Final = frozenset({"docs/connectors/kafka.md"})
 #: Documents whose snippets need a PostgreSQL server: tests/connectors/postgres runs them.
 WITH_POSTGRES: Final = frozenset({"docs/connectors/postgres.md"})
+#: The same for a RabbitMQ server and an MQTT broker: tests/connectors/rabbitmq and tests/connectors/mqtt run them.
+WITH_RABBITMQ: Final = frozenset({"docs/connectors/rabbitmq.md"})
+WITH_MQTT: Final = frozenset({"docs/connectors/mqtt.md"})
+#: All of them.
+WITH_SERVERS: Final = WITH_SPARK | WITH_KAFKA | WITH_POSTGRES | WITH_RABBITMQ | WITH_MQTT
 #: Other words for Python, under which a block would be shown in colour but would not run.
 ALIASES: Final = {"py", "python3", "pycon", "ipython"}
 

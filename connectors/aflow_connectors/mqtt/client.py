@@ -47,6 +47,7 @@ _LAST_TURNS: Final = 10
 #: Reason codes of MQTT 5 after which another attempt may succeed: unspecified, server unavailable, server busy, server
 #: shutting down, keep alive timeout, quota exceeded, use another server, connection rate exceeded.
 _LATER: Final = frozenset({0x80, 0x88, 0x89, 0x8B, 0x8D, 0x97, 0x9C, 0x9F})
+_UNSPECIFIED: Final = 0x80
 _TAKEN_OVER: Final = 0x8E
 _FIRST_FAILURE: Final = 0x80
 
@@ -118,8 +119,8 @@ class MqttConnection:
         self.session_present = False
         #: Set when a message was delivered, and when the connection is lost.
         self._woken = asyncio.Event()
-        #: Publications without a confirmation, by packet id.
-        self._publishing: dict[int, asyncio.Future[Any]] = {}
+        #: Requests and publications without a confirmation, by packet id.
+        self._unconfirmed: dict[int, asyncio.Future[Any]] = {}
         self._client: Any = None
 
     async def open(self) -> None:
@@ -137,7 +138,9 @@ class MqttConnection:
 
         paho_client.on_connect = on_connect
         paho_client.on_message = self._on_message
-        paho_client.on_publish = self._on_publish
+        paho_client.on_publish = self._on_confirmed
+        paho_client.on_subscribe = self._on_confirmed
+        paho_client.on_unsubscribe = self._on_confirmed
         paho_client.manual_ack_set(True)
         paho_client.max_queued_messages_set(0)
         try:
@@ -157,7 +160,8 @@ class MqttConnection:
     async def subscribe(self, filters: list[str], *, retained: bool) -> None:
         """Subscribe to ``filters`` with QoS 1. Raises ``failed`` for one that the broker refuses."""
         how = options.SubscribeOptions(qos=1, retainHandling=_IF_NEW if retained else _NEVER)
-        codes = await self._run(self._client.subscribe([(one, how) for one in filters]))
+        self._check()
+        codes = await self._answer(self._client._client.subscribe([(one, how) for one in filters]))
         for one, code in zip(filters, codes, strict=True):
             if code.is_failure:
                 raise self._refused(f"subscription to {one!r}: {code}")
@@ -182,7 +186,7 @@ class MqttConnection:
     async def round_trip(self) -> None:
         """Wait until the broker has processed all that was sent. Raises ``BrokerLost``."""
         self._check()
-        await self._run(self._client.unsubscribe(_NO_FILTER))
+        await self._answer(self._client._client.unsubscribe(_NO_FILTER))
 
     def publish(
         self, topic: str, payload: bytes, *, retain: bool, headers: Headers
@@ -193,12 +197,8 @@ class MqttConnection:
         if headers:
             more = properties.Properties(packets.PacketTypes.PUBLISH)
             more.UserProperty = [(name, data.decode()) for name, data in headers]
-        confirmed: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
         info = self._client._client.publish(topic, payload, 1, retain, more)
-        if info.rc != paho.MQTT_ERR_SUCCESS:
-            raise BrokerLost(f"a message was not sent: {paho.error_string(info.rc)}")
-        self._publishing[info.mid] = confirmed
-        return confirmed
+        return self._confirmation(info.rc, info.mid)
 
     def check_confirmation(self, code: Any, topic: str) -> None:
         """Raise ``BrokerLost``, or ``failed``, unless the reason code of a confirmation is a success."""
@@ -212,7 +212,7 @@ class MqttConnection:
         client, self._client = self._client, None
         if client is None:
             return
-        self._fail_publishing()
+        self._fail_unconfirmed()
         with suppress(Exception):
             async with asyncio.timeout(_CLOSING):
                 await client.__aexit__(None, None, None)
@@ -246,20 +246,37 @@ class MqttConnection:
         self.delivered.append(message)
         self._woken.set()
 
-    def _on_publish(self, client: object, data: object, mid: int, code: Any, more: object) -> None:
-        confirmed = self._publishing.pop(mid, None)
+    def _on_confirmed(
+        self, client: object, data: object, mid: int, answer: Any, more: object
+    ) -> None:
+        confirmed = self._unconfirmed.pop(mid, None)
         if confirmed is not None and not confirmed.done():
-            confirmed.set_result(code)
+            confirmed.set_result(answer)
+
+    def _confirmation(self, result: int, mid: int) -> asyncio.Future[Any]:
+        """Return a future for the answer to a packet that was sent. Raises ``BrokerLost`` if it was not."""
+        if result != paho.MQTT_ERR_SUCCESS:
+            raise BrokerLost(f"a packet was not sent: {paho.error_string(result)}")
+        confirmed: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
+        self._unconfirmed[mid] = confirmed
+        return confirmed
+
+    async def _answer(self, sent: tuple[int, int]) -> Any:
+        try:
+            async with asyncio.timeout(PATIENCE):
+                return await self._confirmation(*sent)
+        except TimeoutError as exc:
+            raise BrokerLost(f"no answer of the broker for {PATIENCE:.0f} s") from exc
 
     def _on_lost(self, disconnected: asyncio.Future[None]) -> None:
         if not disconnected.cancelled():
             disconnected.exception()  # retrieved: `_check` raises it
-        self._fail_publishing()
+        self._fail_unconfirmed()
         self._woken.set()
 
-    def _fail_publishing(self) -> None:
-        waiting = list(self._publishing.values())
-        self._publishing.clear()
+    def _fail_unconfirmed(self) -> None:
+        waiting = list(self._unconfirmed.values())
+        self._unconfirmed.clear()
         for confirmed in waiting:
             if not confirmed.done():
                 confirmed.set_exception(BrokerLost("the connection was closed"))
@@ -275,15 +292,6 @@ class MqttConnection:
                 raise BrokerLost("the connection is closed")
             raise self._explained(reason) from reason
 
-    async def _run(self, operation: Any) -> Any:
-        try:
-            async with asyncio.timeout(PATIENCE):
-                return await operation
-        except aiomqtt.MqttError as exc:
-            raise self._explained(exc) from exc
-        except TimeoutError as exc:
-            raise BrokerLost(f"no answer of the broker for {PATIENCE:.0f} s") from exc
-
     def _explained(self, exc: BaseException) -> BaseException:
         """Return ``BrokerLost``, or ``failed`` if no further attempt can help."""
         code = getattr(getattr(exc, "rc", None), "value", None)
@@ -297,7 +305,11 @@ class MqttConnection:
             )
         if "CERTIFICATE_VERIFY_FAILED" in str(exc):
             return self._refused(f"it has no valid certificate: {exc}")
-        return BrokerLost(described(exc))
+        text = described(exc)
+        if code == _UNSPECIFIED and self._session is not None:
+            # Brokers may say nothing to a client whose session is taken over.
+            text += f"; is another client connected as {self._session.client_id!r}?"
+        return BrokerLost(text)
 
     def _refused(self, reason: str) -> ConnectorError:
         return self._failed(f"MQTT broker at {self._server.place}: {reason}")

@@ -105,4 +105,3 @@ async def test_each_message_is_counted_once_though_the_job_and_the_server_are_ki
     assert kills == 3
     assert in_files(tmp_path) == pipeline.expected(COUNT)
     assert await in_queue(rabbit, sink) == pipeline.expected(COUNT)
-    assert await rabbit.count(source) == 0
