@@ -93,7 +93,7 @@ class MqttServer:
 
 
 @dataclass(frozen=True)
-class Session:
+class BrokerSession:
     """A session that the broker keeps while no client is connected."""
 
     client_id: str
@@ -107,7 +107,7 @@ class MqttConnection:
     """A connection. ``failed`` is raised for what the broker refuses."""
 
     def __init__(
-        self, server: MqttServer, failed: type[ConnectorError], session: Session | None = None
+        self, server: MqttServer, failed: type[ConnectorError], session: BrokerSession | None = None
     ) -> None:
         """Without a ``session``, the broker keeps nothing of this client."""
         self._server = server

@@ -23,7 +23,7 @@ from aflow.connect import Chunk, Position, Reader, SourceError
 from aflow_connectors.deliveries import DeliveryLedger
 from aflow_connectors.message_ids import hashed
 from aflow_connectors.messages import Headers, MessageDecoder, RawMessage
-from aflow_connectors.mqtt.client import BrokerLost, MqttConnection, MqttServer, Session
+from aflow_connectors.mqtt.client import BrokerLost, BrokerSession, MqttConnection, MqttServer
 from aflow_connectors.reconnect import Retries
 
 T = TypeVar("T")
@@ -51,7 +51,7 @@ class SessionSettings:
     """The settings of the reader of a source."""
 
     server: MqttServer
-    session: Session
+    session: BrokerSession
     filters: tuple[str, ...]
     idle_after: float | None
     """Seconds."""

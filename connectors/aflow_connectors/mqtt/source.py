@@ -13,7 +13,7 @@ from aflow_connectors.broker_arguments import checked_idle_after, checked_names
 from aflow_connectors.formats import Format, Text
 from aflow_connectors.message import Message
 from aflow_connectors.messages import MessageDecoder
-from aflow_connectors.mqtt.client import BrokerLost, Session, mqtt_server
+from aflow_connectors.mqtt.client import BrokerLost, BrokerSession, mqtt_server
 from aflow_connectors.mqtt.session_reader import LostSession, SessionReader, SessionSettings
 from aflow_connectors.reconnect import Reconnect, Retries, checked_reconnect
 from aflow_connectors.value_format import checked_value_format
@@ -155,7 +155,7 @@ class MqttSource(Source[T]):
         self._format = checked_value_format(owner, of, format)
         self._messages = messages
         self._reconnect = checked_reconnect(owner, reconnect)
-        session = Session(
+        session = BrokerSession(
             _checked_id(owner, client_id),
             _checked_expiry(owner, session_expiry),
             _checked_prefetch(owner, prefetch),
