@@ -23,8 +23,8 @@ from aflow.errors import shown
 from aflow_connectors.message_ids import SIZE, Ids, MessageIds
 
 
-class Delivery(NamedTuple):
-    """A delivery that is not acknowledged: the number of its message, and its tag."""
+class TaggedMessage(NamedTuple):
+    """A delivered message that is not acknowledged: its number, and the tag of the delivery."""
 
     number: int
     tag: int
@@ -51,7 +51,7 @@ class DeliveryLedger:
         self.last, ids = self._decoded(position)
         self._ids = MessageIds(remember, ids, self.last)
         #: In the order of their tags.
-        self._waiting: deque[Delivery] = deque()
+        self._waiting: deque[TaggedMessage] = deque()
 
     @property
     def unacknowledged(self) -> int:
@@ -87,7 +87,7 @@ class DeliveryLedger:
         """Add what was recognised, which is read now."""
         for id, number in recognised.ids.items():
             self._ids.add(id, number)
-        self._waiting += map(Delivery, recognised.numbers, tags)
+        self._waiting += map(TaggedMessage, recognised.numbers, tags)
         self.last = recognised.last
 
     def position(self) -> Position:
