@@ -18,7 +18,7 @@ SEED := random
 # Folders of tests that run whole jobs, programs or documents, and of those that need a server or a browser; `make unit`
 # omits them. It runs all other folders, so a new one belongs to it.
 WHOLE := backfill bench cli crash docs examples fuzz packaging runtime spark web
-SERVERS := kafka postgres
+SERVERS := kafka mqtt postgres rabbitmq
 REQUIREMENTS := pyproject.toml $(CONSTRAINTS) scripts/make-venv
 
 # Set in many container images. Without byte code, each process that a test starts compiles aflow, and importing it takes

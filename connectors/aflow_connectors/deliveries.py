@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, cast
+from typing import NamedTuple, cast
 
 from aflow.connect import Position, SourceError
 from aflow.errors import shown
@@ -136,11 +136,10 @@ class DeliveryLedger:
             if len(parts) == 3:
                 last, blocks, tail = parts
                 if type(last) is int and isinstance(blocks, (list, tuple)):
-                    given = tuple(cast("Sequence[Any]", blocks))
-                    if all(
-                        isinstance(one, bytes) and not len(one) % SIZE for one in (*given, tail)
-                    ):
-                        return last, (given, cast(bytes, tail))
+                    given = [*cast("Sequence[object]", blocks), tail]
+                    ids = [one for one in given if isinstance(one, bytes) and not len(one) % SIZE]
+                    if len(ids) == len(given):
+                        return last, (tuple(ids[:-1]), ids[-1])
         raise SourceError(
             f"{self._name} cannot continue at {shown(position)}: the checkpoint is of another kind of source"
         )

@@ -127,7 +127,7 @@ class AmqpChannel:
     async def open(self, *, confirms: bool) -> None:
         transport = self._connection.transport.connection
         self._raw = await self._run(transport.channel(publisher_confirms=confirms), "the channel")
-        self._raw.closing.add_done_callback(lambda _: self._woken.set())
+        self._raw.closing.add_done_callback(self._on_closed)
 
     @property
     def is_lost(self) -> bool:
@@ -217,6 +217,9 @@ class AmqpChannel:
 
     async def _on_message(self, message: Any) -> None:
         self.delivered.append(message)
+        self._woken.set()
+
+    def _on_closed(self, closing: object) -> None:
         self._woken.set()
 
     def _on_cancel(self, frame: object) -> None:

@@ -94,7 +94,11 @@ def _checked_exchange(owner: str, exchange: Any) -> Any:
 
 def _checked_key(owner: str, key: Any) -> Any:
     if isinstance(key, str):
-        return lambda record: key  # pyright: ignore[reportUnknownLambdaType]
+
+        def constant(record: object) -> str:
+            return key
+
+        return constant
     if key is None or callable(key):
         return key
     raise FlowDefinitionError(

@@ -338,7 +338,7 @@ def _checked_start(owner: str, start: object) -> StreamStart:
     if isinstance(start, datetime) and start.tzinfo is not None:
         return start
     if (type(start) is int and start >= 0) or start in ("earliest", "latest"):
-        return cast(StreamStart, start)
+        return start
     raise FlowDefinitionError(
         f"{owner}: start= must be 'earliest', 'latest', an offset, or a datetime with a time zone, not {shown(start)}"
     )

@@ -245,9 +245,9 @@ def _decoded(position: Position | None, name: str) -> tuple[int, int | None]:
     if type(position) is int and position >= 0:
         return position, None
     if isinstance(position, (list, tuple)):
-        pair = cast("Sequence[object]", position)
-        if len(pair) == 2 and all(type(one) is int and one >= 0 for one in pair):
-            return cast("tuple[int, int]", tuple(pair))
+        pair = [one for one in cast("Sequence[object]", position) if type(one) is int and one >= 0]
+        if len(pair) == 2:
+            return pair[0], pair[1]
     raise SourceError(
         f"{name} cannot continue at {shown(position)}: the checkpoint is of another kind of source"
     )

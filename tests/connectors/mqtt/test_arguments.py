@@ -39,8 +39,10 @@ URL = "mqtt://user:my-secret@localhost"
     ids=lambda one: None if isinstance(one, str) else next(iter(one)),
 )
 def test_a_wrong_argument_of_the_source_is_an_error(options: Any, reason: str) -> None:
+    given: dict[str, Any] = {"topics": "t", "client_id": "c", **options}
+
     with pytest.raises(FlowDefinitionError, match=reason):
-        MqttSource(**{"url": URL, "topics": "t", "client_id": "c", **options})
+        MqttSource(URL, **given)
 
 
 @pytest.mark.parametrize("topic", ["", "a/#", "a\0", 7])

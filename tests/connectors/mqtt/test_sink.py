@@ -88,7 +88,7 @@ async def test_a_message_brings_its_own_headers_and_none_as_value_is_empty(mqtt:
     topic = await listened(mqtt)
     sink = MqttSink[Message[str, str]](mqtt.url, topic, format=Text())
 
-    await written(sink, Message("key", "x", (("h", b"1"),)), Message("key", None))
+    await written(sink, Message("key", "x", (("h", b"1"),)), Message[str, str]("key", None))
 
     first, second = await mqtt.messages(topic, count=2)
     assert first.properties.UserProperty == [("h", "1")]
@@ -115,15 +115,28 @@ async def test_a_message_of_ten_megabytes_is_written(mqtt: Mqtt) -> None:
     assert [one.payload for one in await mqtt.messages(topic, count=2)] == [large, b""]
 
 
+def missing(record: dict[str, str]) -> str:
+    return record["missing"]
+
+
+def wildcard(record: object) -> str:
+    return "a/+"
+
+
+def no_text(record: object) -> dict[str, bytes]:
+    return {"h": b"\xff"}
+
+
+NO_MESSAGES: dict[str, tuple[Any, dict[str, Any], object, str]] = {
+    "encoding": ("t", {}, 1j, "JSON cannot hold it"),
+    "function": (missing, {}, {}, "topic failed for record"),
+    "wildcard": (wildcard, {}, 1, r"has topic 'a/\+', and a topic has"),
+    "header": ("t", {"headers": no_text}, 1, "header 'h' that is not UTF-8"),
+}
+
+
 @pytest.mark.parametrize(
-    ("topic", "options", "record", "reason"),
-    [
-        ("t", {}, 1j, "JSON cannot hold it"),
-        (lambda one: one["missing"], {}, {}, "topic failed for record"),
-        (lambda one: "a/+", {}, 1, "has topic 'a/\\+', and a topic has"),
-        ("t", {"headers": lambda _: {"h": b"\xff"}}, 1, "header 'h' that is not UTF-8"),
-    ],
-    ids=["encoding", "function", "wildcard", "header"],
+    ("topic", "options", "record", "reason"), NO_MESSAGES.values(), ids=NO_MESSAGES
 )
 async def test_a_record_that_is_no_message_is_an_error(
     mqtt: Mqtt, topic: Any, options: Any, record: object, reason: str

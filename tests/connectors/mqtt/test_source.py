@@ -39,8 +39,8 @@ def numbers(count: int) -> list[bytes]:
     return [b"%d" % n for n in range(count)]
 
 
-def events(caplog: pytest.LogCaptureFixture) -> list[str]:
-    return [one.event for one in caplog.records if hasattr(one, "event")]
+def events(caplog: pytest.LogCaptureFixture) -> list[object]:
+    return [event for one in caplog.records if (event := getattr(one, "event", None))]
 
 
 async def opened(source: MqttSource[Any], position: object = None) -> Reader[Any]:

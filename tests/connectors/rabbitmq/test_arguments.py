@@ -38,8 +38,10 @@ URL = "amqp://user:my-secret@localhost/"
     ids=lambda one: None if isinstance(one, str) else next(iter(one)),
 )
 def test_a_wrong_argument_of_a_queue_is_an_error(options: Any, reason: str) -> None:
+    given: dict[str, Any] = {"queues": "q", **options}
+
     with pytest.raises(FlowDefinitionError, match=reason):
-        RabbitmqSource(**{"url": URL, "queues": "q", **options})
+        RabbitmqSource(URL, **given)
 
 
 @pytest.mark.parametrize(
@@ -55,7 +57,7 @@ def test_a_wrong_argument_of_a_queue_is_an_error(options: Any, reason: str) -> N
 )
 def test_a_wrong_argument_of_a_stream_is_an_error(options: Any, reason: str) -> None:
     with pytest.raises(FlowDefinitionError, match=reason):
-        RabbitmqStreamSource(**{"url": URL, "streams": "s", **options})
+        RabbitmqStreamSource(URL, "s", **options)
 
 
 @pytest.mark.parametrize(

@@ -132,19 +132,30 @@ async def test_an_exchange_that_is_missing_is_an_error(rabbit: Rabbit, by_functi
         await written(sink, 1)
 
 
-@pytest.mark.parametrize(
-    ("options", "record", "reason"),
-    [
-        ({"key": "k"}, 1j, "JSON cannot hold it"),
-        ({}, 1, "has no routing key; set key="),
-        ({"key": lambda one: one["missing"]}, {}, "key= failed for record"),
-        ({"key": "k" * 256}, 1, "a routing key of 256 bytes"),
-        ({"key": "k", "message_id": lambda one: one}, 1, "has message_id 1; it must be a text"),
-        ({}, Message("k", None), "has no value"),
-        ({"key": "k", "headers": lambda _: {"h" * 129: "v"}}, 1, "names of 128 bytes"),
-    ],
-    ids=["encoding", "no key", "function", "long key", "id", "tombstone", "header"],
-)
+def missing(record: dict[str, str]) -> str:
+    return record["missing"]
+
+
+def itself(record: Any) -> Any:
+    return record
+
+
+def long_header(record: object) -> dict[str, str]:
+    return {"h" * 129: "v"}
+
+
+NO_MESSAGES: dict[str, tuple[dict[str, Any], object, str]] = {
+    "encoding": ({"key": "k"}, 1j, "JSON cannot hold it"),
+    "no key": ({}, 1, "has no routing key; set key="),
+    "function": ({"key": missing}, {}, "key= failed for record"),
+    "long key": ({"key": "k" * 256}, 1, "a routing key of 256 bytes"),
+    "id": ({"key": "k", "message_id": itself}, 1, "has message_id 1; it must be a text"),
+    "tombstone": ({}, Message("k", None), "has no value"),
+    "header": ({"key": "k", "headers": long_header}, 1, "names of 128 bytes"),
+}
+
+
+@pytest.mark.parametrize(("options", "record", "reason"), NO_MESSAGES.values(), ids=NO_MESSAGES)
 async def test_a_record_that_is_no_message_is_an_error(
     rabbit: Rabbit, options: Any, record: object, reason: str
 ) -> None:
