@@ -151,7 +151,7 @@ class Fetcher:
         item = fetched.popleft()
         if type(item) is Read:
             self.queued_records -= _queue_weight(item.chunk)
-            if len(item.chunk.values) > 2 * self.size.limit:
+            if self.source.divides_chunks and len(item.chunk.values) > 2 * self.size.limit:
                 item = self._first_part(item)
             elif fetched and type(fetched[0]) is Read:
                 self._join_next(item)

@@ -35,8 +35,13 @@ WITH_POSTGRES: Final = frozenset({"docs/connectors/postgres.md"})
 WITH_REGISTRY: Final = frozenset({"docs/connectors/formats.md"})
 #: Documents whose snippets need a server of the S3 protocol: tests/connectors/s3 runs them.
 WITH_S3: Final = frozenset({"docs/connectors/s3.md"})
+#: The same for a RabbitMQ server and an MQTT broker: tests/connectors/rabbitmq and tests/connectors/mqtt run them.
+WITH_RABBITMQ: Final = frozenset({"docs/connectors/rabbitmq.md"})
+WITH_MQTT: Final = frozenset({"docs/connectors/mqtt.md"})
 #: All documents that tests/docs leaves to the tests of a connector, or of Spark.
-WITH_SERVERS: Final = WITH_SPARK | WITH_KAFKA | WITH_POSTGRES | WITH_REGISTRY | WITH_S3
+WITH_SERVERS: Final = (
+    WITH_SPARK | WITH_KAFKA | WITH_POSTGRES | WITH_REGISTRY | WITH_S3 | WITH_RABBITMQ | WITH_MQTT
+)
 #: Other words for Python, under which a block would be shown in colour but would not run.
 ALIASES: Final = {"py", "python3", "pycon", "ipython"}
 

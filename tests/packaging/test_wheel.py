@@ -56,6 +56,8 @@ asyncio.run(flow.run(options=af.Options(state=af.backends.OnDisk(af.backends.Dis
     "web": "import aflow.web",
     "schemas": "from aflow_connectors.schemas import Avro, Protobuf; Avro(int)",
     "postgres": "from aflow_connectors.postgres.client import load_client; load_client()",
+    "rabbitmq": "from aflow_connectors.rabbitmq import RabbitmqSource; RabbitmqSource('amqp://localhost/', 'q')",
+    "mqtt": "from aflow_connectors.mqtt import MqttSource; MqttSource('mqtt://localhost', 't', client_id='c')",
     "spark": "from aflow_connectors.spark.environment import check_packages; check_packages()",
 }
 #: Extras that combine others.
