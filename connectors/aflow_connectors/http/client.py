@@ -13,12 +13,14 @@ its query, and where they quote the server, values of headers are replaced.
 from __future__ import annotations
 
 import asyncio
+from base64 import b64encode
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from inspect import signature
+from io import BytesIO
 from typing import Any, Final, cast
 from urllib.parse import urljoin
 
@@ -72,6 +74,9 @@ _RESERVED: Final = frozenset(
     }
 )
 
+#: Bytes of a body that are sent at once, at most.
+_PIECE: Final = 1 << 18
+
 #: Characters of the body of an error in its message, at most.
 _QUOTED: Final = 200
 
@@ -121,7 +126,7 @@ class Endpoint:
         auth: object = self.settings.get("auth")
         if isinstance(auth, aiohttp.BasicAuth):
             login, password, _ = cast("tuple[str, str, str]", auth)
-            values += [aiohttp.BasicAuth(login, password).encode(), password]
+            values += [b64encode(f"{login}:{password}".encode()).decode(), password]
         for value in values:
             for part in {value, value.rpartition(" ")[2]}:
                 if len(part) >= _SECRET:
@@ -142,7 +147,8 @@ async def request(
     *,
     failed: type[ConnectorError],
     timeout: aiohttp.ClientTimeout,
-    **options: Any,
+    headers: Mapping[str, str] | None = None,
+    body: bytes | None = None,
 ) -> AsyncGenerator[aiohttp.ClientResponse]:
     """Send a request, follow redirects within the origin, and yield the response of any other status.
 
@@ -155,7 +161,9 @@ async def request(
                 URL(url),
                 allow_redirects=False,
                 timeout=timeout,
-                **options,
+                headers=headers,
+                # In pieces, so that a large body does not block the event loop.
+                data=BytesIO(body) if body is not None and len(body) > _PIECE else body,
             ) as response:
                 target = response.headers.get("Location")
                 if response.status not in _REDIRECTS or target is None:
@@ -310,7 +318,7 @@ def _checked_url(owner: str, url: object, schemes: tuple[str, ...]) -> str:
     if parsed.user is not None or parsed.password is not None:
         raise FlowDefinitionError(
             f"{owner}: {place_of(str(url))} was given with credentials in its URL, which messages and logs could show; "
-            f"use client={{'auth': aiohttp.BasicAuth(…)}} or client={{'headers': …}}"
+            f"use client={{'headers': {{'Authorization': …}}}}"
         )
     if parsed.scheme not in schemes or not parsed.host:
         raise FlowDefinitionError(

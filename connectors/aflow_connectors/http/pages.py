@@ -135,11 +135,15 @@ def _list_decoder(format: Format[Any]) -> Callable[[bytes | msgspec.Raw], list[A
     """Return the function that decodes a list of records at once; None for formats that have none."""
     if type(format) is not Json:
         return None
-    of: Any = cast("Json[Any]", format).of
+    of = _declared(format)
     if of is None:
         return _plain_list
     decode: Callable[[bytes], list[Any]] = json_decoder(list[of])
     return lambda data: decode(bytes(data))
+
+
+def _declared(json: Any) -> Any:
+    return json.of
 
 
 def _plain_list(data: bytes | msgspec.Raw) -> list[Any]:

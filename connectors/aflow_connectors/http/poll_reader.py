@@ -7,8 +7,9 @@
 cursor. A response is read from the entry after the last emitted one. Once all are emitted, the function is asked for
 the next cursor. As long as it is new, the following page is requested at once; else the same one after ``every``.
 
-**Without one**, each response that differs (status 200, not 304) is a new list, and is emitted as a whole. A job that
-restarts in the middle of such a list continues there if the validators are still the same, else it emits the new one.
+**Without one**, each response with other validators, or without any, is a new list, and is emitted as a whole. A job
+that restarts in the middle of such a list continues there if the validators are still the same, else it emits the new
+one.
 """
 
 from __future__ import annotations
@@ -79,10 +80,11 @@ class PollPosition:
             "whole": self.whole,
         }
 
-    @property
-    def validators(self) -> tuple[str | None, str | None]:
-        """The validators of the response."""
-        return self.etag, self.modified
+    def is_of_the_response_of(self, other: PollPosition) -> bool:
+        """Return True if the validators say that both are positions of the same response."""
+        if self.etag is None and other.etag is None:
+            return self.modified is not None and self.modified == other.modified
+        return self.etag == other.etag
 
 
 class PollReader(Reader[T], Generic[T]):
@@ -170,8 +172,7 @@ class PollReader(Reader[T], Generic[T]):
         """Return the number of entries at the beginning of the new response that were emitted earlier."""
         if self._settings.cursor_of is not None:
             return before.emitted
-        is_same = any(now.validators) and before.validators == now.validators
-        return before.emitted if is_same and not before.whole else 0
+        return before.emitted if before.is_of_the_response_of(now) else 0
 
     def _url(self) -> str:
         endpoint, cursor = self._settings.endpoint, self._at.cursor
@@ -249,12 +250,16 @@ _FIELDS: Final = {"cursor", "emitted", "etag", "modified", "whole"}
 
 
 def _decoded(position: Position, place: str) -> PollPosition:
-    stored = cast("dict[str, Any]", position if isinstance(position, dict) else {})
+    stored: dict[str, Any] = position if _is_dict(position) else {}
     if set(stored) == _FIELDS and is_cursor(stored["cursor"]) and stored["emitted"] >= 0:
         return PollPosition(**stored)
     raise SourceError(
         f"{place} cannot continue at {shown(position)}: the checkpoint is of another kind of source"
     )
+
+
+def _is_dict(value: object) -> TypeGuard[dict[str, Any]]:
+    return isinstance(value, dict)
 
 
 def _conditions(at: PollPosition) -> dict[str, str]:

@@ -91,7 +91,7 @@ class Poster:
             settings.endpoint.url,
             failed=SinkError,
             timeout=client_timeout(settings.timeout),
-            data=sent.body,
+            body=sent.body,
             headers={"Content-Type": settings.content_type, "Idempotency-Key": key},
         ) as response:
             if 200 <= response.status < 300:

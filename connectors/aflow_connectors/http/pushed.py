@@ -27,8 +27,8 @@ T = TypeVar("T")
 #: Delay (s) before the next connection after an orderly end, if the server asks for none.
 PAUSE: Final = 1.0
 
-#: The least delays (s) after lost connections that have brought no message: the first one, and the bound.
-_FRUITLESS: Final = 0.1
+#: The least delays (s) after lost connections that have brought no message: half of the first one, and the bound.
+_FRUITLESS: Final = 0.05
 _MOST_FRUITLESS: Final = 10.0
 
 
@@ -157,7 +157,9 @@ class PushedReader(Reader[T], Generic[T]):
             await asyncio.sleep(PAUSE if pause is None else pause)
             await self._retries.run(self._connect)
             return
-        least = min(_FRUITLESS * 2.0 ** min(self._fruitless, 10), _MOST_FRUITLESS)
+        least = 0.0
+        if self._fruitless:
+            least = min(_FRUITLESS * 2.0 ** min(self._fruitless, 10), _MOST_FRUITLESS)
         self._fruitless += 1
         losses = [ServerBusy(described(end), retry_after=max(least, pause or 0.0))]
 

@@ -55,6 +55,7 @@ _TOO_LARGE: Final = 1009
 class WebSocketOptions(TypedDict, total=False):
     """The arguments of ``HttpWebSocket`` that have no influence on the type of its records."""
 
+    start: Position | None
     dead_letters: Tag[BadRecord] | None
     reconnect: Reconnect
     subscribe: Sequence[Outgoing]
@@ -72,9 +73,9 @@ class HttpWebSocket(Source[T]):
 
     ``subscribe`` are messages that are sent after each connection. A server that can continue needs two functions:
     ``position`` maps a record to the position after it, as plain data or None if it has none, and ``resume`` maps the
-    position to the message that is sent, after those of ``subscribe``, to continue there. Then no record is lost or
-    repeated, as far as the server keeps them. Without them, what the server sends between two connections is
-    lost, and the source is not replayable, as the plan of the job tells.
+    position to the message that is sent, after those of ``subscribe``, to continue there; ``start`` is the first
+    position. Then no record is lost or repeated, as far as the server keeps them. Without them, what the server sends
+    between two connections is lost, and the source is not replayable, as the plan of the job tells.
 
     The server must answer pings within half of ``heartbeat`` (30 seconds), or the connection is renewed; None: no
     pings. A source without messages for ``idle_after`` (5 seconds) does not hold event time back. ``timeout`` (30
@@ -121,6 +122,7 @@ class HttpWebSocket(Source[T]):
         *,
         of: type[Any] | None = None,
         format: Format[Any] | None = None,
+        start: Position | None = None,
         dead_letters: Tag[BadRecord] | None = None,
         reconnect: Reconnect = Reconnect(),  # noqa: B008  # it is immutable
         subscribe: Sequence[Outgoing] = (),
@@ -144,6 +146,9 @@ class HttpWebSocket(Source[T]):
             raise FlowDefinitionError(
                 f"{owner}: position= and resume= belong together: one tells where to continue, the other asks for it"
             )
+        if start is not None and resume is None:
+            raise FlowDefinitionError(f"{owner}: start= needs resume=, which asks for it")
+        self._start = start
         self.replayable = position is not None
         self._subscribe = _checked_messages(owner, subscribe)
         self._reconnect_on = _checked_codes(owner, reconnect_on)
@@ -173,7 +178,7 @@ class HttpWebSocket(Source[T]):
             MessageDecoder(place, self._format, dead_letters=self.dead_letters),
             BadRecords(place, self.dead_letters),
             Retries(place, self._reconnect, lost=LOST, failed=SourceError),
-            position,
+            self._start if position is None else position,
             idle_after=self._idle_after,
             position_of=self._position,
         )

@@ -17,10 +17,10 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Generic, TypeVar, cast
+from typing import Any, Final, Generic, TypeGuard, TypeVar, cast
 
 from aflow.connect import Batch, Committable, SinkError, Writer
-from aflow.errors import shown
+from aflow.errors import RestoreError, shown
 from aflow_connectors.http.post import Poster
 from aflow_connectors.http.requests import Request, RequestBuilder
 from aflow_connectors.owners import is_owner
@@ -48,13 +48,13 @@ class PreparedRequests:
 
     @staticmethod
     def of(committable: Committable, *, sink: str) -> PreparedRequests:
-        """Return the requests. Raises ``SinkError`` for a committable of another kind."""
-        stored = cast("dict[str, Any]", committable if isinstance(committable, dict) else {})
+        """Return the requests. Raises ``RestoreError`` for a committable of another kind."""
+        stored: dict[str, Any] = committable if _is_dict(committable) else {}
         if set(stored) == _FIELDS and is_owner(str(stored["owner"])):
             numbers, bodies = (stored["subtask"], stored["checkpoint"]), stored["bodies"]
-            if all(type(one) is int for one in numbers) and _are_bodies(bodies):
+            if all(type(one) is int and one >= 0 for one in numbers) and _are_bodies(bodies):
                 return PreparedRequests(**stored)
-        raise SinkError(
+        raise RestoreError(
             f"sink {sink!r} cannot commit {shown(committable)}: the checkpoint is of another kind of sink"
         )
 
@@ -64,6 +64,10 @@ class PreparedRequests:
 
 
 _FIELDS: Final = {"owner", "subtask", "checkpoint", "bodies"}
+
+
+def _is_dict(value: object) -> TypeGuard[dict[str, Any]]:
+    return isinstance(value, dict)
 
 
 def _are_bodies(value: object) -> bool:
@@ -232,6 +236,7 @@ class SendingWriter(Writer[T], Generic[T]):
                 continue
             key, request = self._waiting.popleft()
             self._sending += 1
+            self._on_room()
             try:
                 await self._poster.send(key, request)
             except SinkError as exc:
@@ -241,13 +246,16 @@ class SendingWriter(Writer[T], Generic[T]):
                 self._failure.__cause__ = exc
             finally:
                 self._sending -= 1
-                if self._is_due and self._has_room():
-                    self._on_linger_end()
                 self._notify()
 
     def _put(self, request: Request) -> None:
         self._waiting.append((f"{self._key_prefix}-{self._number}", request))
         self._number += 1
+        self._notify()
+
+    def _on_room(self) -> None:
+        if self._is_due:
+            self._on_linger_end()
         self._notify()
 
     def _on_linger_end(self) -> None:
