@@ -24,6 +24,7 @@ from aflow.web.events import CONTENT_TYPE, EventStreams
 from aflow.web.jobs import Jobs, PresentJobs
 from aflow.web.json_views import checkpoint_view, job_summary, job_view
 from aflow.web.messages import (
+    MAX_BODY,
     WebError,
     WebRequest,
     WebResponse,
@@ -78,6 +79,8 @@ class WebApi:
         self._streams = EventStreams(self._jobs, writes=token is not None)
         self._registry = CollectorRegistry()
         self._registry.register(JobCollector(jobs))
+
+    max_body: Final = MAX_BODY
 
     def close(self) -> None:
         """End all streams within a second, and refuse others: the server of the application is about to end."""
