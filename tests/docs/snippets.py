@@ -29,6 +29,8 @@ OUTPUT: Final = "<!-- output -->"
 WITH_SPARK: Final = frozenset({"docs/guide/spark.md"})
 #: The same for a broker of Kafka: tests/connectors/kafka runs them.
 WITH_KAFKA: Final = frozenset({"docs/connectors/kafka.md"})
+#: Documents whose snippets need a service over HTTP: tests/connectors/http runs them.
+WITH_HTTP: Final = frozenset({"docs/connectors/http.md"})
 #: Documents whose snippets need a PostgreSQL server: tests/connectors/postgres runs them.
 WITH_POSTGRES: Final = frozenset({"docs/connectors/postgres.md"})
 #: Other words for Python, under which a block would be shown in colour but would not run.

@@ -10,6 +10,7 @@ import pytest
 
 from tests.checkpointed import checkpointed
 from tests.docs.snippets import (
+    WITH_HTTP,
     WITH_KAFKA,
     WITH_POSTGRES,
     WITH_SPARK,
@@ -27,7 +28,9 @@ FILES = [
 ]
 NAMES = [str(path.relative_to(PROJECT)) for path in FILES]
 WITHOUT_SERVERS = [
-    PROJECT / name for name in NAMES if name not in WITH_SPARK | WITH_KAFKA | WITH_POSTGRES
+    PROJECT / name
+    for name in NAMES
+    if name not in WITH_SPARK | WITH_HTTP | WITH_KAFKA | WITH_POSTGRES
 ]
 
 

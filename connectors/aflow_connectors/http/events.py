@@ -37,6 +37,9 @@ _HEARTBEAT: Final = timedelta(minutes=1)
 _IDLE_AFTER: Final = timedelta(seconds=5)
 _TIMEOUT: Final = timedelta(seconds=30)
 
+#: Bytes that are parsed at once, at most.
+_PIECE: Final = 1 << 16
+
 _TYPE: Final = "text/event-stream"
 
 
@@ -244,7 +247,7 @@ class EventFeed:
 
     async def receive(self) -> Sequence[Received]:
         assert self._response is not None
-        piece = await self._response.content.readany()
+        piece = await self._response.content.read(_PIECE)
         if not piece:
             raise StreamEnded
         events = self._parser.feed(piece)

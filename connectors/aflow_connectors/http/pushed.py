@@ -11,7 +11,6 @@ no messages. Received records are returned first.
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar, cast
 
@@ -101,7 +100,7 @@ class PushedReader(Reader[T], Generic[T]):
         self._idle_after = idle_after
         self._position_of = position_of
         #: Received messages that no chunk has returned yet.
-        self._received: deque[Received] = deque()
+        self._received: list[Received] = []
         #: What ended the connection; None while there is one.
         self._end: Exception | None = None
         #: Consecutive lost connections without messages.
@@ -183,7 +182,7 @@ class PushedReader(Reader[T], Generic[T]):
         return max(0.0, self._waiting_since + self._idle_after - now)
 
     async def _chunk(self, limit: int) -> Chunk[T]:
-        taken = [self._received[n] for n in range(min(limit, len(self._received)))]
+        taken, rest = self._received[:limit], self._received[limit:]
         good = [one.message for one in taken if one.message is not None and one.reason is None]
         decoded = await self._decoder.decode(good)  # may be cancelled: then they are still there
         rejected = list(decoded.rejected)
@@ -193,9 +192,7 @@ class PushedReader(Reader[T], Generic[T]):
             if one.message is not None and one.reason is not None
         ]
         position = self._after(taken, decoded.values)
-        for _ in taken:
-            self._received.popleft()
-        self._position = position
+        self._received, self._position = rest, position
         return Chunk(cast("list[T]", decoded.values), position, rejected=rejected)
 
     def _after(self, taken: Sequence[Received], values: Sequence[Any]) -> Position | None:

@@ -9,9 +9,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, Literal, TypeAlias, TypeGuard, TypeVar
 
+from orjson import dumps
+
 from aflow.connect import SinkError
 from aflow.errors import shown
 from aflow_connectors.formats import Format, FormatError, Json, Text
+from aflow_connectors.json_encoder import STR_KEYS, to_json
 from aflow_connectors.message import Message
 
 T = TypeVar("T")
@@ -74,18 +77,26 @@ class RequestBuilder(Generic[T]):
 
     async def add(self, records: Sequence[T]) -> list[Request]:
         """Add records. Return the requests that are complete. Raises ``SinkError`` with a record that has no form."""
-        bodies = [self._body_of(record) for record in records]
+        bodies: Sequence[Any] = records
+        if any(issubclass(kind, Message) for kind in set(map(type, records))):
+            bodies = [self._body_of(record) for record in records]
         await self._format.before_encoding(bodies)
         # All of them before the first one is added: a cancelled write adds all or none.
-        encoded = [self._encoded_of(*one) for one in zip(records, bodies, strict=True)]
+        encoded = self._all_encoded(records, bodies)
         complete: list[Request] = []
-        for record, data in zip(records, encoded, strict=True):
-            size = len(data) + 1
-            if self._records and self._size + size > self._max_bytes:
-                complete.append(self.take())
-            self._records.append(record)
-            self._encoded.append(data)
+        start = 0
+        while start < len(encoded):
+            # Hot path: as many records as the request has room for, if their bytes fit too.
+            stop = start + self._max_records - len(self._records)
+            size = sum(map(len, encoded[start:stop])) + len(encoded[start:stop])
+            if self._size + size > self._max_bytes:
+                stop, size = start + 1, len(encoded[start]) + 1
+                if self._records and self._size + size > self._max_bytes:
+                    complete.append(self.take())
+            self._records += records[start:stop]
+            self._encoded += encoded[start:stop]
             self._size += size
+            start = stop
             if len(self._records) >= self._max_records:
                 complete.append(self.take())
         return complete
@@ -100,6 +111,14 @@ class RequestBuilder(Generic[T]):
         if self._body == "lines":
             return Request(b"\n".join(encoded) + b"\n", records)
         return Request(encoded[0], records)
+
+    def _all_encoded(self, records: Sequence[T], bodies: Sequence[Any]) -> list[bytes]:
+        if type(self._format) is Json:
+            try:
+                return [dumps(body, to_json, STR_KEYS) for body in bodies]
+            except TypeError:
+                pass  # the other way takes other keys, and finds the record that JSON cannot hold
+        return [self._encoded_of(*one) for one in zip(records, bodies, strict=True)]
 
     def _body_of(self, record: T) -> Any:
         if not _is_message(record):

@@ -40,6 +40,8 @@ _TIMEOUT: Final = timedelta(seconds=30)
 #: Messages that are returned together, at most.
 _MOST: Final = 1024
 
+_TEXT: Final = aiohttp.WSMsgType.TEXT
+
 #: With a parameter that pyright does not find.
 _timeouts: Any = aiohttp.ClientWSTimeout
 
@@ -236,13 +238,19 @@ class WebSocketFeed:
 
     async def receive(self) -> Sequence[Received]:
         received = self._received
+        assert self._socket is not None
         if not received and self._end is None:
-            await self._next()
+            self._add(await self._socket.receive())
+        next_message = self._socket.receive
         try:
             async with asyncio.timeout(0):
-                # Until it would wait: messages that have arrived already are returned at once.
+                # Hot path. Until it would wait: messages that have arrived already are returned at once.
                 while self._end is None and len(received) < _MOST:
-                    await self._next()
+                    message = await next_message()
+                    if message.type is _TEXT:
+                        received.append(Received(RawMessage(message.data.encode())))
+                    else:
+                        self._add(message)
         except TimeoutError:
             pass
         if not received and self._end is not None:
@@ -282,11 +290,9 @@ class WebSocketFeed:
         except aiohttp.ClientResponseError as exc:
             raise aiohttp.ClientPayloadError(f"the answer is no HTTP: {exc.message}") from exc
 
-    async def _next(self) -> None:
-        """Wait for a message, or the end of the connection, and keep it."""
-        assert self._socket is not None
-        message = await self._socket.receive()
-        if message.type is aiohttp.WSMsgType.TEXT:
+    def _add(self, message: aiohttp.WSMessage) -> None:
+        """Keep a message, or the end of the connection."""
+        if message.type is _TEXT:
             self._received.append(Received(RawMessage(cast(str, message.data).encode())))
         elif message.type is aiohttp.WSMsgType.BINARY:
             self._received.append(Received(RawMessage(bytes(message.data))))

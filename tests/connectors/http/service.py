@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from typing import Any, TypeAlias
 
-from aiohttp import web
+from aiohttp import WSMsgType, web
 
 Handler: TypeAlias = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
@@ -152,7 +152,10 @@ class Replaying:
         socket = web.WebSocketResponse()
         await socket.prepare(request)
         async with self._connected(request):
-            after = int((await socket.receive_json())["after"])
+            asked = await socket.receive()
+            if asked.type is not WSMsgType.TEXT:
+                return socket  # the client has disconnected
+            after = int(json.loads(asked.data)["after"])
             self.asked.append(after)
             for n in range(after + 1, self.count):
                 await socket.send_str(json.dumps({"n": n}))
