@@ -37,6 +37,10 @@ def order(id: str, cents: int = 1) -> dict[str, Any]:
     return {"id": id, "cents": cents}
 
 
+def id_of(one: Order) -> str:
+    return one.id
+
+
 @asynccontextmanager
 async def accepting(
     source: af.DurablePushSource[Any], **options: Any
@@ -109,7 +113,7 @@ async def test_a_repeated_request_adds_nothing(tmp_path: Path) -> None:
 
 
 async def test_an_id_can_be_that_of_the_record(tmp_path: Path) -> None:
-    async with accepting(orders(tmp_path), of=Order, id=lambda one: one.id) as client:
+    async with accepting(orders(tmp_path), of=Order, id=id_of) as client:
         answer = await client.post("/orders", json=[order("a"), order("b"), order("a")])
 
     results = [one["status"] for one in answer.json()["results"]]

@@ -138,7 +138,8 @@ def _list_decoder(format: Format[Any]) -> Callable[[bytes | msgspec.Raw], list[A
     of = _declared(format)
     if of is None:
         return _plain_list
-    decode: Callable[[bytes], list[Any]] = json_decoder(list[of])
+    many: Any = list.__class_getitem__(of)
+    decode: Callable[[bytes], list[Any]] = json_decoder(many)
     return lambda data: decode(bytes(data))
 
 

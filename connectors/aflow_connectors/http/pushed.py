@@ -1,6 +1,6 @@
 """``PushedReader``: reads what a server sends by itself, over a connection that is renewed.
 
-A ``Feed`` is the connection: server-sent events or a WebSocket. The reader keeps what was received and not yet
+A ``MessageFeed`` is the connection: server-sent events or a WebSocket. The reader keeps what was received and not yet
 returned, and the position after the last returned record, at which a new connection begins.
 
 **Ends.** A server that ends the stream in order gets another connection after a short delay, without a warning: many do
@@ -49,7 +49,7 @@ class StreamEnded(Exception):
         self.for_good = for_good
 
 
-class Feed(Protocol):
+class MessageFeed(Protocol):
     """A connection to a server, and its successors."""
 
     @property
@@ -82,7 +82,7 @@ class PushedReader(Reader[T], Generic[T]):
     def __init__(
         self,
         place: str,
-        feed: Feed,
+        feed: MessageFeed,
         decoder: MessageDecoder[T],
         bad: BadRecords,
         retries: Retries,
@@ -101,7 +101,7 @@ class PushedReader(Reader[T], Generic[T]):
         self._position_of = position_of
         #: Received messages that no chunk has returned yet.
         self._received: list[Received] = []
-        #: What ended the connection; None while there is one.
+        #: The end of the connection, an error; None while there is one.
         self._end: Exception | None = None
         #: Consecutive lost connections without messages.
         self._fruitless = 0

@@ -21,7 +21,7 @@ from aflow_connectors.http.requests import Body, RefusedRequest, RequestBuilder,
 from aflow_connectors.http.writers import (
     CheckpointWriter,
     PreparedRequests,
-    SendingWriter,
+    PostingWriter,
     send_prepared,
 )
 from aflow_connectors.owners import new_owner
@@ -103,7 +103,7 @@ class HttpSink(Sink[T], Generic[T]):
                 context.name, poster, builder, self._in_flight, owner, context.subtask
             )
         prefix = f"aflow-{new_owner()}-{context.subtask}"
-        writer = SendingWriter(poster, builder, self._in_flight, self._linger, prefix)
+        writer = PostingWriter(poster, builder, self._in_flight, self._linger, prefix)
         await writer.open()
         return writer
 

@@ -220,7 +220,7 @@ class WebSocketFeed:
         self._socket: aiohttp.ClientWebSocketResponse | None = None
         #: Messages that ``receive`` has not returned yet: it may be cancelled.
         self._received: list[Received] = []
-        #: What ended the connection after these messages.
+        #: The end of the connection after these messages; None while there is one.
         self._end: Exception | None = None
 
     async def connect(self, position: Position | None) -> None:

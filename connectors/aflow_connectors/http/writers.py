@@ -159,7 +159,7 @@ class CheckpointWriter(Writer[T], Generic[T]):
         await self._poster.close()
 
 
-class SendingWriter(Writer[T], Generic[T]):
+class PostingWriter(Writer[T], Generic[T]):
     """Sends requests at once. See the theory at the top of the module; ``linger`` (s) may be 0."""
 
     def __init__(

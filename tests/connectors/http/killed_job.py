@@ -24,9 +24,6 @@ KEYS: Final = 7
 
 SOURCES: Final = ("list", "events", "socket")
 
-Key = tuple[str, int]
-Total = tuple[int, int]
-
 
 def expected() -> list[dict[str, Any]]:
     """Return the totals that the job posts, each once, sorted by source and number."""
@@ -69,6 +66,10 @@ def _sources(flow: af.Flow, url: str) -> Iterator[af.Stream[tuple[str, int]]]:
         yield flow.source(source, name=name).map(_tagged(name), name=f"{name} tagged")
 
 
+def _nothing() -> tuple[str, int, int]:
+    return "", 0, 0
+
+
 def _tagged(name: str) -> Any:
     return lambda record: (name, record["n"])
 
@@ -81,7 +82,7 @@ def flow_of(url: str) -> af.Flow:
         .map_async(_called, name="called", capacity=8)
         .key_by(lambda record: (record[0], record[1] % KEYS))
         .fold(
-            lambda: ("", 0, 0),
+            _nothing,
             lambda total, record: (record[0], record[1], total[2] + record[1]),
             name="totals",
         )

@@ -91,8 +91,8 @@ class Ledger:
         if content_type == "application/x-ndjson":
             return [json.loads(line) for line in body.splitlines()]
         if content_type == "application/json":
-            found = json.loads(body)
-            return found if isinstance(found, list) else [found]
+            found: Any = json.loads(body)
+            return found if body.startswith(b"[") else [found]
         return [body]
 
 

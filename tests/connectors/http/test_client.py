@@ -1,4 +1,4 @@
-"""What statuses, headers and settings mean, without a service."""
+"""The meaning of statuses, headers and settings, without a service."""
 
 from __future__ import annotations
 

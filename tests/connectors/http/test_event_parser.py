@@ -120,7 +120,7 @@ def test_an_endless_line_is_not_kept() -> None:
 
     for _ in range(1000):
         parser.feed(b"data: " + b"x" * 10_000)
-    kept = len(parser._partial)
+    kept = len(parser._partial)  # pyright: ignore[reportPrivateUsage]
     (found,) = parser.feed(b"\n\n")
 
     assert kept < 20_000

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 from queue import Queue
@@ -19,7 +19,7 @@ PROJECT = Path(__file__).parents[3]
 
 
 @contextmanager
-def served(ledger: Ledger) -> Iterator[str]:
+def served(ledger: Ledger) -> Generator[str]:
     """Serve numbers, and a ledger at ``/totals``, while another thread uses them."""
     started: Queue[tuple[str, asyncio.AbstractEventLoop, asyncio.Event]] = Queue()
     numbers = Replaying(5)

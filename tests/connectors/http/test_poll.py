@@ -51,7 +51,8 @@ class Answers:
         if isinstance(answer, web.Response):  # one response cannot be sent twice
             return web.Response(status=answer.status, headers=answer.headers, body=answer.body)
         if callable(answer):
-            made: web.Response = answer(request)
+            answering: Any = answer
+            made: web.Response = answering(request)
             return made
         return web.json_response(answer)
 
@@ -138,7 +139,7 @@ async def test_the_date_of_a_response_is_a_condition_too() -> None:
 
 
 async def test_a_restart_in_the_middle_of_a_response_continues_there() -> None:
-    service = Answers(lambda _: web.json_response(numbers(*range(5)), headers={"ETag": '"1"'}))
+    service = Answers(web.json_response(numbers(*range(5)), headers={"ETag": '"1"'}))
     async with serving(service.handle) as url:
         source = HttpPoll(url, until="now")
         async with opened(source) as reader:
@@ -153,8 +154,8 @@ async def test_a_restart_in_the_middle_of_a_response_continues_there() -> None:
 
 async def test_a_response_that_changed_during_a_restart_is_read_as_a_whole() -> None:
     service = Answers(
-        lambda _: web.json_response(numbers(0, 1, 2), headers={"ETag": '"1"'}),
-        lambda _: web.json_response(numbers(7, 8, 9), headers={"ETag": '"2"'}),
+        web.json_response(numbers(0, 1, 2), headers={"ETag": '"1"'}),
+        web.json_response(numbers(7, 8, 9), headers={"ETag": '"2"'}),
     )
     async with serving(service.handle) as url:
         source = HttpPoll(url, until="now")
@@ -317,15 +318,21 @@ async def test_a_cursor_function_that_fails_or_leads_elsewhere_is_an_error() -> 
     def failing(page: HttpPage[Any]) -> str:
         raise KeyError("next")
 
+    def numeric(page: HttpPage[Any]) -> int:
+        return 7
+
+    def elsewhere(page: HttpPage[Any]) -> str:
+        return "http://127.0.0.1:1/"
+
+    cases: list[tuple[Any, str]] = [
+        (failing, "cursor= failed: KeyError"),
+        (numeric, "cursor= must return an address"),
+        (elsewhere, "no address of the same scheme, host and port"),
+    ]
     async with serving(Answers(numbers(1)).handle) as url:
-        for cursor, message in (
-            (failing, "cursor= failed: KeyError"),
-            (lambda page: 7, "cursor= must return an address"),
-            (lambda page: "http://127.0.0.1:1/", "no address of the same scheme, host and port"),
-        ):
-            broken: Any = cursor
+        for cursor, message in cases:
             with pytest.raises(SourceError, match=message):
-                await read_from(HttpPoll(url, cursor=broken), 2)
+                await read_from(HttpPoll(url, cursor=cursor), 2)
 
 
 async def test_a_foreign_position_is_refused() -> None:

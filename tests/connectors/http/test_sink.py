@@ -39,7 +39,7 @@ async def opened(sink: HttpSink[Any], *, checkpoints: bool = False) -> AsyncGene
 
 
 async def write(writer: Writer[Any], records: Sequence[Any]) -> None:
-    writing = writer.write(Batch(records))
+    writing = writer.write(Batch(list(records)))
     if writing is not None:
         await writing
 
@@ -102,7 +102,7 @@ async def test_single_records_of_other_formats_have_their_types() -> None:
     [
         ({}, object, "JSON cannot hold it"),
         ({"format": Text(), "body": "lines"}, "a\nb", "has a line break"),
-        ({}, Message(b"key", None), "is a tombstone"),
+        ({}, Message[bytes, int](b"key", None), "is a tombstone"),
     ],
     ids=["no JSON", "line break", "tombstone"],
 )
@@ -212,13 +212,16 @@ async def test_a_refused_request_can_be_taken_and_the_others_are_sent() -> None:
     ledger.answers = [web.Response(status=400, text="n is too small")]
     refused: list[RefusedRequest[Any]] = []
 
+    def failing(request: RefusedRequest[Any]) -> None:
+        raise ZeroDivisionError
+
     async def take(request: RefusedRequest[Any]) -> None:
         await asyncio.sleep(0)
         refused.append(request)
 
     async with serving(ledger.handle) as url:
         await written(HttpSink(url, max_records=2, on_refused=take), numbers(4))
-        broken: Any = HttpSink(url, on_refused=lambda request: 1 / 0)
+        broken = HttpSink[Any](url, on_refused=failing)
         ledger.answers = [400]
         with pytest.raises(SinkError, match="on_refused= failed: ZeroDivisionError"):
             await written(broken, numbers(1))
@@ -356,5 +359,4 @@ async def test_delivery_follows_the_choice() -> None:
 
 
 async def _prepared(writer: Writer[Any], checkpoint: int) -> Any:
-    preparing = writer.prepare(checkpoint)
-    return None if preparing is None else await preparing
+    return await writer.prepare(checkpoint)

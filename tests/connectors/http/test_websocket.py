@@ -110,7 +110,7 @@ async def test_each_connection_is_subscribed() -> None:
         return socket
 
     async with serving(handle) as url:
-        subscribe = ["a", b"b", {"c": 1}, [2]]
+        subscribe: list[Any] = ["a", b"b", {"c": 1}, [2]]
         found = await read_from(HttpWebSocket(url, subscribe=subscribe, reconnect=FAST), 2)
 
     assert found == [1, 1]
