@@ -20,8 +20,8 @@ from aflow_connectors.http.post import Poster, PostSettings
 from aflow_connectors.http.requests import Body, RefusedRequest, RequestBuilder, content_type
 from aflow_connectors.http.writers import (
     CheckpointWriter,
-    PreparedRequests,
     PostingWriter,
+    PreparedRequests,
     send_prepared,
 )
 from aflow_connectors.owners import new_owner
