@@ -74,6 +74,7 @@ class WebApi:
     """
 
     def __init__(self, jobs: Jobs, *, token: str | None, read_token: str | None) -> None:
+        self.max_body = MAX_BODY
         self._jobs = PresentJobs(jobs)
         self._access = Access(token, read_token)
         self._commands = JobCommands()
@@ -82,8 +83,6 @@ class WebApi:
         self._files: Mapping[str, StaticFile] | None = None
         self._registry = CollectorRegistry()
         self._registry.register(JobCollector(self._jobs))
-
-    max_body: Final = MAX_BODY
 
     def close(self) -> None:
         """End all streams within a second, and refuse others: the server of the application is about to end."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
@@ -33,7 +33,7 @@ def measure(records: int, rounds: int) -> Iterator[Measurement]:
 
 
 @contextmanager
-def _serving(records: int) -> Iterator[str]:
+def _serving(records: int) -> Generator[str]:
     service = subprocess.Popen(
         [sys.executable, "-m", "bench.connectors.http_service", str(records)],
         cwd=PROJECT,

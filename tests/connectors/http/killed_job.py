@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from datetime import timedelta
 from typing import Any, Final
 
@@ -70,8 +70,11 @@ def _nothing() -> tuple[str, int, int]:
     return "", 0, 0
 
 
-def _tagged(name: str) -> Any:
-    return lambda record: (name, record["n"])
+def _tagged(name: str) -> Callable[[dict[str, int]], tuple[str, int]]:
+    def tag(record: dict[str, int]) -> tuple[str, int]:
+        return name, record["n"]
+
+    return tag
 
 
 def flow_of(url: str) -> af.Flow:
