@@ -1,7 +1,7 @@
 """A job is killed repeatedly, and each result reaches a service that honours keys once.
 
-``python -m tests.connectors.http.test_killed_job 100`` kills until there were so many kills, with another seed for each
-run.
+``python -m tests.connectors.http.test_killed_job 100 [SEED]`` kills until there were so many kills, with another seed for
+each run.
 """
 
 from __future__ import annotations
@@ -105,9 +105,9 @@ async def test_each_result_is_applied_once_though_the_job_is_killed(tmp_path: Pa
     assert effective >= 2
 
 
-def main(kills: int) -> None:
+def main(kills: int, seed: int = 0) -> None:
     """Print the number of kills while something was left to be posted."""
-    done = seed = 0
+    done = 0
     while done < kills:
         with TemporaryDirectory() as folder:
             effective, service = asyncio.run(killed_jobs(Path(folder), 5, Random(seed)))
@@ -121,4 +121,4 @@ def main(kills: int) -> None:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]))
+    main(*map(int, sys.argv[1:]))
