@@ -23,7 +23,13 @@ from aflow_connectors.http.arguments import (
 )
 from aflow_connectors.http.client import LOST, Endpoint, check_status, closed, endpoint_of, request
 from aflow_connectors.http.event_parser import EventParser, ServerSentEvent
-from aflow_connectors.http.pushed import PushedReader, Received, StreamEnded
+from aflow_connectors.http.pushed import (
+    BadMessage,
+    PushedReader,
+    Received,
+    SkippedMessage,
+    StreamEnded,
+)
 from aflow_connectors.message import Message
 from aflow_connectors.messages import MessageDecoder, RawMessage
 from aflow_connectors.reconnect import Reconnect, Retries, checked_reconnect
@@ -258,7 +264,7 @@ class EventFeed:
             self._received(event) for event in events if types is None or event.type in types
         ]
         if types is not None and events and events[-1].type not in types:
-            received.append(Received(None, events[-1].id))
+            received.append(SkippedMessage(events[-1].id))
         return received
 
     async def close(self) -> None:
@@ -281,13 +287,10 @@ class EventFeed:
                 self._endpoint.place,
                 extra=extra,
             )
-        message = RawMessage(
-            event.data, headers=(("event", event.type.encode()),), offset=event.id or None
-        )
-        reason = None
         if event.is_too_large:
             reason = f"the event has more than {self._max_bytes:,} bytes (max_bytes)"
-        return Received(message, event.id, reason)
+            return BadMessage(event.data, reason, event.id)
+        return RawMessage(event.data, None, (("event", event.type.encode()),), None, event.id)
 
 
 def _checked_id(owner: str, start: object) -> str | None:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Sequence
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar, cast
 
 from aflow.connect import Chunk, Position, Reader, SourceError
 from aflow.errors import described
@@ -31,14 +31,22 @@ _FRUITLESS: Final = 0.05
 _MOST_FRUITLESS: Final = 10.0
 
 
-class Received(NamedTuple):
-    """A message, and the position after it; None: that of the preceding one, or by a function of the record."""
+class BadMessage(NamedTuple):
+    """A message that is a bad record, and the reason; ``offset`` is the position after it."""
 
-    message: RawMessage | None
-    """None: it was skipped, and only its position counts."""
-    position: Position | None = None
-    reason: str | None = None
-    """The reason why it is a bad record, if it is one."""
+    data: bytes
+    reason: str
+    offset: str | None = None
+
+
+class SkippedMessage(NamedTuple):
+    """A message that is no record; only the position after it counts."""
+
+    offset: str
+
+
+Received: TypeAlias = RawMessage | BadMessage | SkippedMessage
+"""A message. ``offset`` is the position after it; None: that of the preceding one, or by a function of the record."""
 
 
 class StreamEnded(Exception):
@@ -147,7 +155,7 @@ class PushedReader(Reader[T], Generic[T]):
             if received:
                 self._received.extend(received)
                 self._fruitless = 0
-            if any(one.message is not None for one in received):
+            if any(not isinstance(one, SkippedMessage) for one in received):
                 self._waiting_since, self._is_idle = None, False
 
     async def _connect_again(self, end: Exception) -> None:
@@ -183,13 +191,15 @@ class PushedReader(Reader[T], Generic[T]):
 
     async def _chunk(self, limit: int) -> Chunk[T]:
         taken, rest = self._received[:limit], self._received[limit:]
-        good = [one.message for one in taken if one.message is not None and one.reason is None]
+        good = [one for one in taken if isinstance(one, RawMessage)]
         decoded = await self._decoder.decode(good)  # may be cancelled: then they are still there
-        rejected = list(decoded.rejected)
-        rejected += [
-            self._bad.bad(f"offset {one.message.offset}", one.reason, one.message.value or b"")
-            for one in taken
-            if one.message is not None and one.reason is not None
+        rejected = [
+            *decoded.rejected,
+            *(
+                self._bad.bad(f"offset {one.offset}", one.reason, one.data)
+                for one in taken
+                if isinstance(one, BadMessage)
+            ),
         ]
         position = self._after(taken, decoded.values)
         self._received, self._position = rest, position
@@ -197,7 +207,7 @@ class PushedReader(Reader[T], Generic[T]):
 
     def _after(self, taken: Sequence[Received], values: Sequence[Any]) -> Position | None:
         if self._position_of is None:
-            positions = (one.position for one in reversed(taken))
+            positions = (one.offset for one in reversed(taken))
             return next((one for one in positions if one is not None), self._position)
         try:
             found = map(self._position_of, reversed(values))

@@ -248,7 +248,7 @@ class WebSocketFeed:
                 while self._end is None and len(received) < _MOST:
                     message = await next_message()
                     if message.type is _TEXT:
-                        received.append(Received(RawMessage(message.data.encode())))
+                        received.append(RawMessage(message.data.encode()))
                     else:
                         self._add(message)
         except TimeoutError:
@@ -293,9 +293,9 @@ class WebSocketFeed:
     def _add(self, message: aiohttp.WSMessage) -> None:
         """Keep a message, or the end of the connection."""
         if message.type is _TEXT:
-            self._received.append(Received(RawMessage(cast(str, message.data).encode())))
+            self._received.append(RawMessage(cast(str, message.data).encode()))
         elif message.type is aiohttp.WSMsgType.BINARY:
-            self._received.append(Received(RawMessage(bytes(message.data))))
+            self._received.append(RawMessage(bytes(message.data)))
         elif message.type is aiohttp.WSMsgType.CLOSE:
             self._end = self._end_of(cast("int | None", message.data), message.extra)
         elif message.type is aiohttp.WSMsgType.ERROR:

@@ -1,7 +1,7 @@
 """A job is killed repeatedly, and each result reaches a service that honours keys once.
 
-``python -m tests.connectors.http.test_killed_job 100 [SEED]`` kills until there were so many kills, with another seed for
-each run.
+``python -m tests.connectors.http.test_killed_job 100 [SEED]`` kills until there were so many kills, with another seed
+for each run.
 """
 
 from __future__ import annotations
