@@ -29,6 +29,8 @@ OUTPUT: Final = "<!-- output -->"
 WITH_SPARK: Final = frozenset({"docs/guide/spark.md"})
 #: The same for a broker of Kafka: tests/connectors/kafka runs them.
 WITH_KAFKA: Final = frozenset({"docs/connectors/kafka.md"})
+#: Documents whose snippets need a service over HTTP: tests/connectors/http runs them.
+WITH_HTTP: Final = frozenset({"docs/connectors/http.md"})
 #: Documents whose snippets need a PostgreSQL server: tests/connectors/postgres runs them.
 WITH_POSTGRES: Final = frozenset({"docs/connectors/postgres.md"})
 #: Documents whose snippets need a schema registry: tests/connectors/schemas runs them.
@@ -40,7 +42,14 @@ WITH_RABBITMQ: Final = frozenset({"docs/connectors/rabbitmq.md"})
 WITH_MQTT: Final = frozenset({"docs/connectors/mqtt.md"})
 #: All documents that tests/docs leaves to the tests of a connector, or of Spark.
 WITH_SERVERS: Final = (
-    WITH_SPARK | WITH_KAFKA | WITH_POSTGRES | WITH_REGISTRY | WITH_S3 | WITH_RABBITMQ | WITH_MQTT
+    WITH_SPARK
+    | WITH_KAFKA
+    | WITH_HTTP
+    | WITH_POSTGRES
+    | WITH_REGISTRY
+    | WITH_S3
+    | WITH_RABBITMQ
+    | WITH_MQTT
 )
 #: Other words for Python, under which a block would be shown in colour but would not run.
 ALIASES: Final = {"py", "python3", "pycon", "ipython"}

@@ -52,6 +52,7 @@ flow.source([1]).key_by(lambda n: n).fold(int, lambda a, b: a + b, name="sum").t
 asyncio.run(flow.run(options=af.Options(state=af.backends.OnDisk(af.backends.DiskEngine.ROCKSDB))))
 """,
     "otel": "import aflow.telemetry",
+    "http": "from aflow_connectors.http import HttpPoll; HttpPoll('http://localhost/')",
     "kafka": "from aflow_connectors.kafka import KafkaSource; KafkaSource('localhost:9092', 't')",
     "web": "import aflow.web",
     "schemas": "from aflow_connectors.schemas import Avro, Protobuf; Avro(int)",
