@@ -154,7 +154,13 @@ def begin_lsn(data: memoryview) -> int | None:
     return lsn
 
 
+def is_commit(received: object) -> bool:
+    """Return True for an 'w' message with a Commit."""
+    return isinstance(received, memoryview) and received[_XLOG_HEADER] == _COMMIT_MARK
+
+
 _BEGIN_MARK: Final = ord("B")
+_COMMIT_MARK: Final = ord("C")
 
 
 def message_of(data: memoryview) -> Message | None:
@@ -172,7 +178,7 @@ def message_of(data: memoryview) -> Message | None:
         return RowChanged("delete", _OID.unpack_from(body, 1)[0], old, body[5] == ord("O"), None)
     if kind == _BEGIN_MARK:
         return Begin(*_BEGIN.unpack_from(body, 1))
-    if kind == ord("C"):
+    if kind == _COMMIT_MARK:
         _, lsn, end, _ = _COMMIT.unpack_from(body, 1)
         return Commit(lsn, end)
     if kind == ord("R"):

@@ -17,6 +17,8 @@ class TablesRead:
     table: str
     last: tuple[str, ...] | None
     """None: no row of ``table`` was read."""
+    moved: tuple[tuple[str, ...], ...] = ()
+    """Keys up to ``last`` of rows that were not read: changes have moved them there, without all of their values."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,12 +44,13 @@ class ChangePosition:
             self.system,
             self.lsn,
             self.number,
-            None if read is None else (read.table, read.last),
+            None if read is None else (read.table, read.last, read.moved),
             self.end,
         )
 
 
-_Encoded = tuple[str, int, int, tuple[str, tuple[str, ...] | None] | None, int | None]
+_Key = tuple[str, ...]
+_Encoded = tuple[str, int, int, tuple[str, _Key | None, tuple[_Key, ...]] | None, int | None]
 
 
 def decoded(position: Position, place: str) -> ChangePosition:

@@ -10,8 +10,9 @@ the tables as of the position's LSN. All other rows have not been returned, nor 
 **Crash during the snapshot.** The snapshot is lost, and with it the rows as of C. A new one, of C', is opened. First
 the stream is read up to C', but only changes of rows that were read (``were_read``) are returned: then the rows that
 were read are up to date as of C', where the others are read. An update that moves a row across the last key becomes a
-delete or an insert. So a snapshot that is interrupted any number of times returns each row once. The same happens when
-the connection of the snapshot is lost.
+delete or an insert. Such an insert lacks the large values that the update has not changed and not sent: the row is left
+to the snapshot of C', by its key (``moved``). So a snapshot that is interrupted any number of times returns each row
+once. The same happens when the connection of the snapshot is lost.
 
 **One row in each chunk**, since a checkpoint within a chunk would count records that are not the same ones after a
 restart: other rows are read then. The engine joins the chunks to batches.
@@ -22,13 +23,19 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Final, Generic, TypeVar
 
 from aflow.connect import BadRecord, Chunk, Position, Reader, SourceError
+from aflow.errors import InternalError
 from aflow_connectors.postgres.changes.change import Change
 from aflow_connectors.postgres.changes.link import SlotLink
-from aflow_connectors.postgres.changes.messages import Keepalive, begin_lsn, message_of
+from aflow_connectors.postgres.changes.messages import (
+    Keepalive,
+    begin_lsn,
+    is_commit,
+    message_of,
+)
 from aflow_connectors.postgres.changes.position import ChangePosition, TablesRead, decoded
 from aflow_connectors.postgres.changes.row_decoder import RowDecoder
 from aflow_connectors.postgres.changes.slot import PublishedTable
@@ -213,30 +220,46 @@ class ChangesReader(Reader[Change[T]], Generic[T]):
             raise
         were_read = dict(zip(keys, flags, strict=True))
         changes: list[tuple[TableChange, str]] = []
+        moved = dict.fromkeys(read.moved)
         for one in received:
             table = self._tables.table_of(one)
             assert table is not None
-            if table is current and one.kind != "truncate":
-                kind = self._kind_of_rows_read(one, were_read)
+            if table is not current:
+                kind = one.kind if numbers[table.given] < number else None
+            elif one.kind == "truncate":
+                moved.clear()
+                kind = one.kind
             else:
-                kind = one.kind if numbers[table.given] <= number else None
+                kind = self._kind_of_rows_read(one, were_read, moved)
             if kind is not None:
                 changes.append((one, kind))
+        self._read = replace(read, moved=tuple(moved))
         return self._chunk(changes)
 
     def _kind_of_rows_read(
-        self, change: TableChange, were_read: dict[tuple[str, ...], bool]
+        self,
+        change: TableChange,
+        were_read: dict[tuple[str, ...], bool],
+        moved: dict[tuple[str, ...], None],
     ) -> str | None:
-        """Return the kind of a change for those that know only the rows that were read; None for no change."""
-        key = self._tables.key
-        before = change.old is not None and were_read[key(change, change.old)]
-        after = change.new is not None and were_read[key(change, change.new)]
-        if change.kind == "update" and change.old is None:
-            before = after  # the key is the same
-        if before and after:
-            return "update"
+        """Return the kind that a change has for the rows that were read; None if it is none for them.
+
+        ``moved`` are the keys of rows that are left to the snapshot. The change is applied to them.
+        """
+        new = None if change.new is None else self._tables.key(change, change.new)
+        old = None if change.old is None else self._tables.key(change, change.old)
+        if change.kind == "update" and old is None:
+            old = new
+        was_moved = old in moved
+        if was_moved and old is not None:
+            del moved[old]
+        before = old is not None and were_read[old] and not was_moved
+        after = new is not None and were_read[new]
+        if after and not before and new is not None and (was_moved or change.lacks_values):
+            moved[new] = None
+            return None
         if before:
-            return "delete"
+            return "update" if after else "delete"
         return "insert" if after else None
 
     async def _fetch_rows(self, snapshot: Snapshot) -> Chunk[Change[T]]:
@@ -244,6 +267,15 @@ class ChangesReader(Reader[Change[T]], Generic[T]):
         read = self._read
         assert read is not None
         number, table = self._table(read)
+        if read.moved:
+            moved = await snapshot.rows(table, read.moved)
+            if len(moved.rows) != len(read.moved):
+                raise InternalError(
+                    f"{len(moved.rows)} rows of the snapshot have the keys {read.moved}"
+                )
+            self._decoder = self._tables.row_decoder(table, moved.types)
+            self._rows.extend(moved.rows)
+            return self._next_row()
         page = await snapshot.page(table, read.last, self._settings.page)
         if page.rows:
             self._decoder = self._tables.row_decoder(table, page.types)
@@ -266,7 +298,11 @@ class ChangesReader(Reader[Change[T]], Generic[T]):
         _, table = self._table(read)
         row = self._rows.popleft()
         change = self._tables.row(table, decoder, row, snapshot.lsn, snapshot.time)
-        self._read = TablesRead(table.given, decoder.key(row))
+        key = decoder.key(row)
+        if key in read.moved:
+            self._read = replace(read, moved=tuple(one for one in read.moved if one != key))
+        else:
+            self._read = TablesRead(table.given, key)
         return self._records([change])
 
     # The stream.
@@ -300,11 +336,12 @@ class ChangesReader(Reader[Change[T]], Generic[T]):
         """Handle messages until ``limit`` changes are ready. Return True if all before ``bound`` were handled."""
         cursor = self._cursor
         for _ in range(_MOST_AT_ONCE):
-            if len(self._ready) >= limit:
+            received = stream.peek()
+            # The end of a transaction is part of the position after its last change.
+            if len(self._ready) >= limit and not is_commit(received):
                 return False
             if bound is not None and cursor.is_at(bound):
                 return True
-            received = stream.peek()
             if received is None:
                 return False
             if isinstance(received, Keepalive):

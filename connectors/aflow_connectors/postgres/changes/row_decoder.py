@@ -58,8 +58,8 @@ class RowDecoder:
         if missing:
             raise SourceError(
                 f"{where}: it has no column {missing[0]!r} (any more), and field {missing[0]!r} of {record.name} "
-                f"has no default; the columns are {names}. Give the field a default, or restore the column and start from the "
-                f"last checkpoint"
+                f"has no default; the columns are {names}. Give the field a default, or restore the column and start "
+                f"from the last checkpoint"
             )
         self._convert = record.convert
         self._columns: list[tuple[str, Load]] = [(name, loader(oid)) for name, oid in columns]

@@ -197,7 +197,8 @@ async def ensure_slot(
     """
     sql = (
         "SELECT coalesce(plugin, ''), coalesce(database, ''), current_database(), "
-        f"coalesce(confirmed_flush_lsn, '0/0'), coalesce(wal_status, '') FROM pg_replication_slots WHERE slot_name = {literal(names.slot)}"
+        "coalesce(confirmed_flush_lsn, '0/0'), coalesce(wal_status, '') FROM pg_replication_slots "
+        f"WHERE slot_name = {literal(names.slot)}"
     )
     found = (await session.query(sql)).texts()
     if not found:

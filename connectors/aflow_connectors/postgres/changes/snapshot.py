@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import secrets
+from collections.abc import Sequence
 
 from aflow_connectors.postgres.changes.messages import datetime_of
 from aflow_connectors.postgres.changes.position import TablesRead
@@ -36,15 +37,21 @@ class Snapshot:
 
     async def page(self, table: PublishedTable, last: tuple[str, ...] | None, count: int) -> Rows:
         """Return at most ``count`` rows after key ``last``. Raises ``Rejected`` or ``ConnectionLost``."""
-        key = ", ".join(f"{table.full_name}.{quoted(one)}" for one in table.key)
+        key = _columns(table, table.key)
         conditions = [f"({table.condition})"] if table.condition else []
         if last is not None:
-            bound = ", ".join(map(typed, last, table.key_types))
-            conditions.append(f"ROW({key}) > ROW({bound})")
+            conditions.append(f"ROW({key}) > {_key(table, last)}")
         where = f" WHERE {' AND '.join(conditions)}" if conditions else ""
-        columns = ", ".join(f"{table.full_name}.{quoted(one)}" for one in table.columns)
         return await self._session.query(
-            f"SELECT {columns} FROM {table.full_name}{where} ORDER BY {key} LIMIT {count}"
+            f"SELECT {_columns(table, table.columns)} FROM {table.full_name}{where} ORDER BY {key} LIMIT {count}"
+        )
+
+    async def rows(self, table: PublishedTable, keys: Sequence[tuple[str, ...]]) -> Rows:
+        """Return the rows with ``keys``. Raises ``Rejected`` or ``ConnectionLost``."""
+        listed = ", ".join(_key(table, key) for key in keys)
+        return await self._session.query(
+            f"SELECT {_columns(table, table.columns)} FROM {table.full_name} "
+            f"WHERE ROW({_columns(table, table.key)}) IN ({listed})"
         )
 
     async def were_read(
@@ -57,6 +64,15 @@ class Snapshot:
 
     async def close(self) -> None:
         await self._session.close()
+
+
+def _columns(table: PublishedTable, names: Sequence[str]) -> str:
+    # Qualified: ORDER BY would find names of the result first.
+    return ", ".join(f"{table.full_name}.{quoted(one)}" for one in names)
+
+
+def _key(table: PublishedTable, key: tuple[str, ...]) -> str:
+    return f"ROW({', '.join(map(typed, key, table.key_types))})"
 
 
 async def open_snapshot(server: ReplicationServer, names: Names) -> Snapshot:

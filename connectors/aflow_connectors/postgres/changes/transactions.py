@@ -17,6 +17,7 @@ from dataclasses import dataclass
 
 from aflow.errors import InternalError
 from aflow_connectors.postgres.changes.messages import (
+    UNCHANGED,
     Begin,
     Commit,
     Message,
@@ -38,6 +39,11 @@ class TableChange:
     new: TupleData | None
     transaction: Begin
     number: int
+
+    @property
+    def lacks_values(self) -> bool:
+        """True if large values of the row were not sent, since an update has not changed them."""
+        return self.new is not None and UNCHANGED in self.new and not self.old_is_full
 
 
 class TransactionCursor:
