@@ -252,6 +252,8 @@ class ReplicaJob:
         self.compared = 0
         self.restored = 0
         self._in_snapshot = False
+        #: The position of the last chunk.
+        self._position: Position = None
         #: The transaction of the last change; None for the snapshot, and after a crash.
         self._xid: int | None = None
 
@@ -260,6 +262,14 @@ class ReplicaJob:
         while self.replica.rows != self._table.rows:
             await self.step()
 
+    async def read_partly(self, rows: int) -> None:
+        """Read rows of the snapshot, and crash after a checkpoint."""
+        while len(self.replica.rows) < rows:
+            await self.step()
+        await self._opened()
+        await self.checkpoint(self._position)
+        await self.crash()
+
     async def step(self) -> None:
         """Read a chunk; then complete a checkpoint, or crash, or neither."""
         reader = await self._opened()
@@ -267,6 +277,7 @@ class ReplicaJob:
         assert chunk is not None
         for change in chunk.values:
             self.replica.apply(change)
+        self._position = chunk.position
         self._compare(chunk)
         fate = self._random.random()
         if fate < 0.1:
@@ -335,6 +346,7 @@ async def compare(address: str, transactions: int, seed: int, *, full: bool) -> 
         )
         table.before_truncate = job.end_snapshot
         try:
+            await job.read_partly(40)
             done = 0
             while done < transactions:
                 count = min(random.choice([1, 10, 40]), transactions - done)

@@ -58,7 +58,7 @@ def database(postgres_server: Server) -> Generator[Database]:
     try:
         yield Database(postgres_server, schema, postgres_server.address_of(schema))
     finally:
-        run(execute(postgres_server.address, f"DROP SCHEMA {schema} CASCADE"))
+        run(_removed(postgres_server.address, schema))
 
 
 @pytest.fixture
@@ -67,3 +67,14 @@ def own_server(postgres_server: Server) -> Server:
     if postgres_server.process is None:
         pytest.skip(f"{ADDRESS} names a server, which this test would kill")
     return postgres_server
+
+
+async def _removed(address: str, schema: str) -> None:
+    """Remove the schema, and the slots and publications that were created in it."""
+    await execute(
+        address,
+        f"DROP SCHEMA {schema} CASCADE",
+        "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE NOT active",
+    )
+    for (name,) in await fetch(address, "SELECT quote_ident(pubname) FROM pg_publication"):
+        await execute(address, f"DROP PUBLICATION {name}")

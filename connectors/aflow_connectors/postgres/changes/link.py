@@ -22,6 +22,7 @@ from aflow_connectors.postgres.changes.slot import (
     ensure_slot,
     published_tables,
     server_facts,
+    slot_exists,
 )
 from aflow_connectors.postgres.changes.stream import ChangeStream
 from aflow_connectors.postgres.client import Rejected
@@ -30,7 +31,6 @@ from aflow_connectors.postgres.table import quoted
 _logger = logging.getLogger("aflow.connectors")
 
 _IN_USE: Final = "55006"
-_NO_OBJECT: Final = "42704"
 _NO_PRIVILEGE: Final = "42501"
 
 #: Longest time (s) between two statuses.
@@ -53,7 +53,7 @@ class SlotLink:
         self._stream: ChangeStream | None = None
         self._confirmed = 0
 
-    async def open(self, position: ChangePosition | None) -> int:
+    async def open(self, position: ChangePosition | None, *, snapshot: bool) -> int:
         """Look up all parts, and create missing ones if there is no position.
 
         Return the LSN that the slot has confirmed.
@@ -62,7 +62,10 @@ class SlotLink:
         """
         session = await self._connected(position)
         try:
-            await ensure_publication(session, self.names)
+            is_continued = position is not None or (
+                not snapshot and await slot_exists(session, self.names)
+            )
+            await ensure_publication(session, self.names, is_continued=is_continued)
             self.tables = await published_tables(session, self.names)
             return await ensure_slot(session, self.names, position)
         except Rejected as exc:
@@ -95,11 +98,6 @@ class SlotLink:
 
     def explained(self, error: Rejected) -> str:
         """Return the text of an error of the server, with the next step."""
-        if error.sqlstate == _NO_OBJECT and "publication" in str(error):
-            return (
-                f"{error}: the slot is older than the publication, and cannot read changes from before it: drop the "
-                f"slot (SELECT pg_drop_replication_slot({literal(self.names.slot)})) and start the job fresh"
-            )
         if error.sqlstate == _NO_PRIVILEGE:
             return f"{error}: the snapshot needs SELECT on the tables, and USAGE on their schema"
         return str(error)

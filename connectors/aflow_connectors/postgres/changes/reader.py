@@ -124,7 +124,7 @@ class ChangesReader(Reader[Change[T]], Generic[T]):
 
     async def _open(self) -> None:
         start = self._start
-        confirmed = await self._link.open(start)
+        confirmed = await self._link.open(start, snapshot=self._settings.snapshot)
         self._tables.set_tables(self._link.tables, self._link.facts.domains)
         if start is None:
             self._cursor = TransactionCursor(confirmed, 0)
@@ -140,6 +140,7 @@ class ChangesReader(Reader[Change[T]], Generic[T]):
             self._end = None
         elif self._end is None:
             self._end = self._link.facts.flushed
+        await self._opened_stream()
 
     def _check_keys(self) -> None:
         for table in self._link.tables:
@@ -173,7 +174,6 @@ class ChangesReader(Reader[Change[T]], Generic[T]):
     # The snapshot.
 
     async def _opened_snapshot(self) -> Snapshot:
-        await self._opened_stream()  # the slot is of this reader from here on
         if self._snapshot is not None and self._snapshot.is_usable:
             return self._snapshot
         await self._close_snapshot()

@@ -114,6 +114,8 @@ class ReplicationSession:
                 results = await self._results(sql)
         except TimeoutError as exc:
             raise ConnectionLost(f"the server has not answered for {self._timeout:g} s") from exc
+        for result in results:
+            raise_refused(result)
         self.is_usable = True
         return _rows(results[-1])
 
@@ -136,9 +138,10 @@ class ReplicationSession:
             async with asyncio.timeout(_CLOSING):
                 pgconn.put_copy_end()
                 await self._flush()
-                while pgconn.get_copy_data(1)[0] >= 0:
-                    await self._ready(writing=False)
-                    pgconn.consume_input()
+                while (size := pgconn.get_copy_data(1)[0]) >= 0:
+                    if size == 0:
+                        await self._ready(writing=False)
+                        pgconn.consume_input()
 
     async def _results(self, sql: str) -> list[PGresult]:
         import psycopg
@@ -154,7 +157,6 @@ class ReplicationSession:
                 result = pgconn.get_result()
                 if result is None:
                     return results
-                raise_refused(result)
                 results.append(result)
                 if result.status == psycopg.pq.ExecStatus.COPY_BOTH:
                     return results
@@ -269,7 +271,7 @@ def checked_parameters(
         )
     psycopg = load_psycopg()
     try:
-        psycopg.conninfo.conninfo_to_dict(dsn, **given)
+        psycopg.conninfo.make_conninfo(dsn, **given)
     except psycopg.Error as exc:
         reason = "" if "password" in str(exc) or "://" in str(exc) else f": {described(exc)}"
         raise FlowDefinitionError(

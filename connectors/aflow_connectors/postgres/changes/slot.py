@@ -104,8 +104,20 @@ async def published_tables(session: ReplicationSession, names: Names) -> list[Pu
     return [await _published(session, names, given, *table) for given, table in found]
 
 
-async def ensure_publication(session: ReplicationSession, names: Names) -> None:
-    """Create the publication if it is missing and has the name of the slot. Raises ``SourceError``."""
+async def slot_exists(session: ReplicationSession, names: Names) -> bool:
+    """Return True if there is a slot of that name."""
+    sql = f"SELECT 1 FROM pg_replication_slots WHERE slot_name = {literal(names.slot)}"
+    return bool((await session.query(sql)).rows)
+
+
+async def ensure_publication(
+    session: ReplicationSession, names: Names, *, is_continued: bool
+) -> None:
+    """Create the publication if it is missing and has the name of the slot.
+
+    Raises ``SourceError``, also if it is missing and the slot ``is_continued``: the server does not send what was
+    committed before the publication was created.
+    """
     exists = f"SELECT 1 FROM pg_publication WHERE pubname = {literal(names.publication)}"
     if (await session.query(exists)).rows:
         return
@@ -113,6 +125,12 @@ async def ensure_publication(session: ReplicationSession, names: Names) -> None:
         raise SourceError(
             f"{names.place}: there is no publication {names.publication!r} in this database: create it (CREATE "
             f"PUBLICATION … FOR TABLE …), or omit publication="
+        )
+    if is_continued:
+        raise SourceError(
+            f"{names.place}: the slot is continued, and there is no publication {names.publication!r}: changes since "
+            f"the slot was created would not be sent. Drop the slot (SELECT pg_drop_replication_slot("
+            f"{literal(names.slot)})), or start the job fresh with snapshot=True"
         )
     tables = [table for _, table in [await _found(session, names, one) for one in names.tables]]
     listed = ", ".join(f"{quoted(schema)}.{quoted(name)}" for _, schema, name in tables)
