@@ -17,6 +17,7 @@ from typing import Any, Final
 from aflow.connect import Chunk, Position, Reader
 from aflow.model.codecs import PLAIN
 from aflow_connectors.postgres import Change, PostgresChanges
+from aflow_connectors.postgres.changes.position import decoded
 from tests.connectors.postgres.server import asyncpg, programs, running
 
 Row = dict[str, Any]
@@ -317,11 +318,11 @@ class ReplicaJob:
         return self._reader
 
     def _compare(self, chunk: Chunk[Change[Row]]) -> None:
-        _, _, number, snapshot, _ = PLAIN.decode(PLAIN.encode(chunk.position))  # type: ignore[misc]
-        self._in_snapshot = snapshot is not None
+        position = decoded(PLAIN.decode(PLAIN.encode(chunk.position)), "the replica")
+        self._in_snapshot = position.snapshot is not None
         if chunk.values:
             self._xid = chunk.values[-1].transaction
-        if number == 0 and snapshot is None and self._xid is not None:
+        if position.number == 0 and position.snapshot is None and self._xid is not None:
             assert self.replica.rows == self._table.after[self._xid]
             self.compared += 1
 

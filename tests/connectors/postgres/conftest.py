@@ -55,10 +55,11 @@ def database(postgres_server: Server) -> Generator[Database]:
     """An empty schema, which is the search path of ``address``."""
     schema = f"aflow_test_{os.getpid()}_{next(_NUMBERS)}"
     run(execute(postgres_server.address, f"CREATE SCHEMA {schema}"))
+    existing = run(_names(postgres_server.address))
     try:
         yield Database(postgres_server, schema, postgres_server.address_of(schema))
     finally:
-        run(_removed(postgres_server.address, schema))
+        run(_removed(postgres_server.address, schema, existing))
 
 
 @pytest.fixture
@@ -69,12 +70,20 @@ def own_server(postgres_server: Server) -> Server:
     return postgres_server
 
 
-async def _removed(address: str, schema: str) -> None:
-    """Remove the schema, and the slots and publications that were created in it."""
-    await execute(
+async def _names(address: str) -> list[tuple[str, str]]:
+    """Slots and publications, each as the statement that removes it."""
+    slots = await fetch(
         address,
-        f"DROP SCHEMA {schema} CASCADE",
-        "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE NOT active",
+        "SELECT slot_name, format('SELECT pg_drop_replication_slot(%L)', slot_name) FROM pg_replication_slots",
     )
-    for (name,) in await fetch(address, "SELECT quote_ident(pubname) FROM pg_publication"):
-        await execute(address, f"DROP PUBLICATION {name}")
+    publications = await fetch(
+        address, "SELECT pubname, format('DROP PUBLICATION %I', pubname) FROM pg_publication"
+    )
+    return [(str(name), str(removal)) for name, removal in slots + publications]
+
+
+async def _removed(address: str, schema: str, existing: list[tuple[str, str]]) -> None:
+    """Remove the schema, and the slots and publications that are not among the existing ones."""
+    await execute(address, f"DROP SCHEMA {schema} CASCADE")
+    new = [removal for name, removal in await _names(address) if (name, removal) not in existing]
+    await execute(address, *new)

@@ -1,8 +1,8 @@
 """A job that reads changes and is killed: ``python -m tests.connectors.postgres.killed_changes_job``.
 
-With ADDRESS FOLDER SLOT it runs the job: each change of table ``items`` passes an async call, is counted by its key, and
-both sinks of PostgreSQL write it. The job continues from its checkpoints in FOLDER. With KILLS it repeats the test with
-more kills, by hand.
+With ADDRESS FOLDER SLOT it runs the job: each change of table ``items`` passes an async call, is counted by its key,
+and both sinks of PostgreSQL write it. The job continues from its checkpoints in FOLDER. With KILLS it repeats the test
+with more kills, by hand.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ SCHEMA: Final = (
     "CREATE TABLE items (id integer PRIMARY KEY, version integer NOT NULL)",
     f"INSERT INTO items SELECT n, 1 FROM generate_series(1, {KEYS}) n",
     "CREATE TABLE seen (id integer, version integer)",
-    "CREATE TABLE counts (id integer PRIMARY KEY, count integer)",
+    "CREATE TABLE counts (id integer PRIMARY KEY, changes integer)",
 )
 
 #: Rows of ``items`` with versions that the job has not written, or with more than one change for a version.
 WRONG: Final = """
-    SELECT i.id, i.version, s.versions, s.first, s.last, c.count FROM items i
+    SELECT i.id, i.version, s.versions, s.first, s.last, c.changes FROM items i
     LEFT JOIN (SELECT id, count(*) AS versions, min(version) AS first, max(version) AS last FROM seen GROUP BY id) s
         USING (id)
     LEFT JOIN counts c USING (id)
     WHERE s.last IS DISTINCT FROM i.version OR s.versions <> s.last - s.first + 1
-        OR c.count IS DISTINCT FROM s.versions"""
+        OR c.changes IS DISTINCT FROM s.versions"""
 REPEATED: Final = "SELECT id, version FROM seen GROUP BY 1, 2 HAVING count(*) > 1"
 
 
@@ -49,7 +49,7 @@ class Item(NamedTuple):
 
 class Seen(NamedTuple):
     id: int
-    count: int
+    changes: int
 
 
 async def called(change: Change[Item]) -> Item:
@@ -64,7 +64,7 @@ def flow_of(address: str, slot: str) -> af.Flow:
     items = flow.source(source, name="items").map_async(called, name="called", capacity=8)
     items.to(PostgresSink(address, "seen"), name="seen")
     counts = items.map(lambda i: Seen(i.id, 1), name="one").key_by(lambda s: s.id)
-    counts.reduce(lambda a, b: Seen(a.id, a.count + b.count), name="count", of=Seen).to(
+    counts.reduce(lambda a, b: Seen(a.id, a.changes + b.changes), name="count", of=Seen).to(
         PostgresUpsert(address, "counts", key="id"), name="counts"
     )
     return flow

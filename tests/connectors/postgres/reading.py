@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 from aflow.connect import Chunk, Position, Reader
 from aflow.model.codecs import PLAIN
 from aflow_connectors.postgres import Change, PostgresChanges
+from aflow_connectors.postgres.changes.position import decoded
 
 T = TypeVar("T")
 
@@ -41,8 +42,7 @@ async def snapshot_of(reader: Reader[Change[T]]) -> list[Change[T]]:
             chunk = await reader.read(1000)
             assert chunk is not None
             rows += chunk.values
-            _, _, _, snapshot, _ = cast("tuple[object, ...]", chunk.position)
-            if snapshot is None:
+            if decoded(chunk.position, "").snapshot is None:
                 return rows
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from aflow.connect import Chunk, Reader, SourceError
 from aflow_connectors.postgres import Change, PostgresChanges
+from aflow_connectors.postgres.changes.position import decoded
 from aflow_connectors.reconnect import Reconnect
 from tests.connectors.postgres.conftest import Database
 from tests.connectors.postgres.reading import changes, opened, snapshot_of
@@ -24,7 +25,8 @@ TABLE = "CREATE TABLE t (id integer PRIMARY KEY, item text)"
 
 def through(proxy: Proxy, database: Database, **options: Any) -> PostgresChanges[Any]:
     address = database.server.address_of(database.schema, via=proxy.address)
-    return PostgresChanges(address, "t", slot=database.schema, **{"reconnect": QUICK, **options})
+    given: dict[str, Any] = {"reconnect": QUICK, **options}
+    return PostgresChanges(address, "t", slot=database.schema, **given)
 
 
 def with_settings(database: Database, settings: str) -> dict[str, str]:
@@ -175,8 +177,7 @@ async def _until(reader: Reader[Change[Any]], end: int) -> list[Chunk[Change[Any
             chunk = await reader.read(10)
             assert chunk is not None
             found.append(chunk)
-            _, lsn, *_ = chunk.position  # type: ignore[misc]
-            if lsn >= end and any(one.idle for one in found):
+            if decoded(chunk.position, "").lsn >= end and any(one.idle for one in found):
                 return found
 
 

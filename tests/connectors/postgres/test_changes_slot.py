@@ -21,9 +21,9 @@ pytestmark = pytest.mark.asyncio
 
 
 def source(database: Database, **options: Any) -> PostgresChanges[Any]:
-    return PostgresChanges(
-        options.pop("dsn", database.address), "t", **{"slot": database.schema, **options}
-    )
+    dsn: str = options.pop("dsn", database.address)
+    given: dict[str, Any] = {"slot": database.schema, **options}
+    return PostgresChanges(dsn, "t", **given)
 
 
 @asynccontextmanager
