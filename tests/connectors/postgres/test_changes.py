@@ -343,7 +343,7 @@ async def test_a_row_of_another_type_is_an_error_or_a_dead_letter(database: Data
     ids=str,
 )
 async def test_wrong_arguments_are_refused(options: dict[str, Any], reason: str) -> None:
-    given = {"dsn": "postgresql://x/y", "tables": "a", "slot": "s", **options}
+    given: dict[str, Any] = {"dsn": "postgresql://x/y", "tables": "a", "slot": "s", **options}
     dsn, tables = given.pop("dsn"), given.pop("tables")
 
     with pytest.raises(FlowDefinitionError, match=reason) as told:
