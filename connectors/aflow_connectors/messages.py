@@ -46,7 +46,7 @@ class Decoded(NamedTuple):
 class MessageDecoder(Generic[T]):
     """Decodes the messages of one split, named ``origin`` in messages of errors.
 
-    With ``messages`` the records are ``Message``, else their values alone.
+    With ``messages`` the records are ``Message``, else their values alone. ``unit`` names a position in messages.
     """
 
     def __init__(
@@ -58,8 +58,10 @@ class MessageDecoder(Generic[T]):
         messages: bool = False,
         partition: int | None = None,
         dead_letters: Tag[BadRecord] | None = None,
+        unit: str = "offset",
     ) -> None:
         self._origin = origin
+        self._unit = unit
         self._format = format
         self._key_format = key_format
         self._messages = messages
@@ -91,10 +93,12 @@ class MessageDecoder(Generic[T]):
             try:
                 value = of(one)
             except FormatError as exc:
-                rejected.append(self._bad.bad(f"offset {one.offset}", str(exc), one.value or b""))
+                rejected.append(
+                    self._bad.bad(f"{self._unit} {one.offset}", str(exc), one.value or b"")
+                )
             except Exception as exc:
                 raise SourceError(
-                    f"{self._origin}, offset {one.offset}: {type(self._format).__name__} failed: {described(exc)}"
+                    f"{self._origin}, {self._unit} {one.offset}: {type(self._format).__name__} failed: {described(exc)}"
                 ) from exc
             else:
                 values.append(value)
