@@ -43,7 +43,7 @@ ifneq ($(shell cat $(DEMO_SPARK) 2>/dev/null),$(CURDIR))
 $(DEMO_SPARK): again
 endif
 
-.PHONY: help setup demo demo-spark java chromium kafka postgres test lint types mypy pyright unit fuzz format bench test-all-pythons public-names constraints docs pictures screenshots news dist clean again
+.PHONY: help setup demo demo-spark java chromium kafka postgres redis nats test lint types mypy pyright unit fuzz format bench test-all-pythons public-names constraints docs pictures screenshots news dist clean again
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -81,7 +81,13 @@ kafka: java # fetch the Kafka of the tests if possible, else print what to do
 postgres: # install a PostgreSQL server for tests if possible, else print the command
 	@scripts/have-postgres
 
-test: java chromium kafka postgres lint ## run all checks: format, lint, types, architecture, unit, conformance, doc snippets, examples
+redis: # install a Redis server for tests if possible, else print the command
+	@scripts/have-redis
+
+nats: # install a NATS server for tests if possible, else print the command
+	@scripts/have-nats
+
+test: java chromium kafka postgres redis nats lint ## run all checks: format, lint, types, architecture, unit, conformance, doc snippets, examples
 	@$(BIN)/python -m pytest -q --type-checks $(PROCESSES)
 
 lint: $(SETUP) ## check format and lint rules
@@ -109,7 +115,7 @@ format: $(SETUP) ## format, and apply the fixes of lint
 bench: $(SETUP) ## list the benchmarks; `.venv/bin/python -m bench NAME` runs one
 	@$(BIN)/python -m bench
 
-test-all-pythons: java chromium kafka postgres ## run the tests under each of Python 3.11 to 3.14 on this machine
+test-all-pythons: java chromium kafka postgres redis nats ## run the tests under each of Python 3.11 to 3.14 on this machine
 	@PROCESSES='$(PROCESSES)' scripts/test-all-pythons $(PINS) --group test --group types --group flights --editable '.[files,sketch,spark]'
 
 public-names: $(SETUP) ## write the list of public names after an intended change

@@ -255,9 +255,6 @@ def _check_number(fields: Fields) -> None:
 
 def _raw(flat: Sequence[Any]) -> bytes:
     """Return names and values for a dead letter."""
-    data = [
-        cast(str, one).encode("utf-8", "surrogateescape") if isinstance(one, str) else one
-        for one in flat
-    ]
+    data = [one.encode("utf-8", "surrogateescape") if isinstance(one, str) else one for one in flat]
     pairs = iter(data)
     return b" ".join(name + b"=" + value for name, value in zip(pairs, pairs, strict=True))

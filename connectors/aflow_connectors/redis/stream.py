@@ -320,8 +320,10 @@ class GroupReader(StreamReader[T], Generic[T]):
         last, count, _ = _decoded(position, self._name)
         group = self._settings.group
         assert group is not None
-        entries_read = [] if count is None else ["ENTRIESREAD", count]
-        await self._link.script(SET_GROUP, [self._stream], [group, str(last), *entries_read])
+        arguments: list[str | bytes | int] = [group, str(last)]
+        if count is not None:
+            arguments += ("ENTRIESREAD", count)
+        await self._link.script(SET_GROUP, [self._stream], arguments)
 
 
 SET_GROUP: Final = """
