@@ -12,7 +12,7 @@ from typing import Final
 from bench.harness import Budget, Measurement
 
 #: Modules of this package.
-CASES: Final = ("kafka", "postgres", "redis")
+CASES: Final = ("kafka", "nats", "postgres", "redis")
 
 
 def measure(records: int, rounds: int) -> Measurement:

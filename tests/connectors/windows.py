@@ -8,7 +8,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from random import Random
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import aflow as af
 from aflow.connect import Sink, Source
@@ -23,21 +23,32 @@ WIDTH: Final = 100
 Disturb = Callable[[asyncio.subprocess.Process], Awaitable[None]]
 
 
+def _number(record: Any) -> int:
+    return record if isinstance(record, int) else int(record["n"])
+
+
 async def _priced(total: af.Windowed[int, int]) -> dict[str, int]:
     """A call that takes a moment, so that some are under way at each kill."""
     await asyncio.sleep(0.01)
     return {"key": total.key, "start": total.window.start, "sum": total.value}
 
 
-async def run_windows(source: Source[Any], sink: Sink[dict[str, int]], folder: str) -> None:
+async def run_windows(
+    source: Source[Any],
+    sink: Sink[dict[str, int]],
+    folder: str,
+    *,
+    times: Literal["of messages", "of numbers"] = "of messages",
+) -> None:
     """Sum the numbers of each key in windows. Print a line for each event, as for complete checkpoints.
 
-    A record is a number, or has one in its field ``n``.
+    A record is a number, or has one in its field ``n``. ``times``: messages have the timestamps of their numbers, or not.
     """
     flow = af.Flow("windows")
-    numbers = flow.source(source, name="in").event_time()
+    records = flow.source(source, name="in")
+    timed = records.event_time() if times == "of messages" else records.event_time(_number)
     sums = (
-        numbers.map(lambda one: one if isinstance(one, int) else int(one["n"]), name="number")
+        timed.map(_number, name="number")
         .key_by(lambda n: n % KEYS)
         .window(af.Tumbling(timedelta(milliseconds=WIDTH)))
         .fold(int, lambda total, n: total + n, name="sum")
@@ -82,15 +93,19 @@ async def run_process(
     return process.returncode == 0
 
 
-async def run_killed(module: str, arguments: Sequence[str], *, kills: int, seed: int = 3) -> None:
-    """Run ``module`` until its end, after it was killed ``kills`` times at random moments."""
+async def run_killed(module: str, arguments: Sequence[str], *, kills: int, seed: int = 3) -> int:
+    """Run ``module`` until its end, after it was killed ``kills`` times at random moments.
+
+    Return the number of kills; fewer if it ended before.
+    """
     random = Random(seed)
+    killed = 0
 
     async def kill(process: asyncio.subprocess.Process) -> None:
         await asyncio.sleep(random.uniform(0, 0.15))
         process.kill()
 
     for _ in range(kills):
-        assert not await run_process(module, arguments, random.randint(1, 3), kill)
-    while not await run_process(module, arguments, 0):
-        pass
+        killed += not await run_process(module, arguments, random.randint(1, 3), kill)
+    assert await run_process(module, arguments, 0)
+    return killed

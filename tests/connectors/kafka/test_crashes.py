@@ -41,7 +41,7 @@ async def test_a_job_that_is_killed_writes_each_result_once(kafka: Cluster, tmp_
     source, sink = await made(kafka, COUNT)
     arguments = (kafka.servers, source, sink, str(tmp_path))
 
-    await run_killed("tests.connectors.kafka.pipeline", arguments, kills=3)
+    assert await run_killed("tests.connectors.kafka.pipeline", arguments, kills=3) == 3
 
     assert await output(kafka, sink) == expected(COUNT)
 

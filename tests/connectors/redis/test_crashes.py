@@ -38,7 +38,7 @@ async def test_a_job_that_is_killed_writes_each_result_once(
     fill(redis_server, stream, COUNT)
     arguments = (redis_server.url, f"{stream}-in", f"{stream}-out", str(tmp_path))
 
-    await run_killed(PIPELINE, arguments, kills=3)
+    assert await run_killed(PIPELINE, arguments, kills=3) == 3
 
     assert output(redis_server, f"{stream}-out") == expected(COUNT)
 
