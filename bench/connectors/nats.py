@@ -67,11 +67,9 @@ def _source(url: str, records: int, rounds: int) -> Measurement:
         client = await nats.connect(url)
         context = client.jetstream()
         config = api.ConsumerConfig(ack_policy="none", deliver_policy="all")
-        subscriptions = [
-            await context.pull_subscribe("", stream=stream, config=config) for stream in STREAMS
-        ]
         found: list[int] = []
-        for part, subscription in enumerate(subscriptions):
+        for part, stream in enumerate(STREAMS):
+            subscription = await context.pull_subscribe("", stream=stream, config=config)
             left = len(range(part, records, len(STREAMS)))
             while left:
                 messages = await subscription.fetch(min(left, FETCHED), timeout=5)

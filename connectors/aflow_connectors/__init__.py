@@ -1,5 +1,5 @@
-"""Connectors of aflow: ``files`` (JSON lines, CSV, text, Parquet), ``kafka``, ``postgres``,
-``redis``, ``sqlite`` and ``spark``.
+"""Connectors of aflow: ``files`` (JSON lines, CSV, text, Parquet), ``kafka``, ``nats``,
+``postgres``, ``redis``, ``sqlite`` and ``spark``.
 
 Each package has its public names in its ``__init__.py``, to be read first. The modules here are shared by all of them.
 Connectors for brokers use ``formats`` (bytes and records), ``message.py`` (the record with its key and headers),

@@ -42,7 +42,7 @@ async def run_windows(
 ) -> None:
     """Sum the numbers of each key in windows. Print a line for each event, as for complete checkpoints.
 
-    A record is a number, or has one in its field ``n``. ``times``: messages have the timestamps of their numbers, or not.
+    A record is a number, or has one in its field ``n``. ``times``: messages have their numbers as timestamps, or not.
     """
     flow = af.Flow("windows")
     records = flow.source(source, name="in")

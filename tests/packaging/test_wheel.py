@@ -55,6 +55,7 @@ asyncio.run(flow.run(options=af.Options(state=af.backends.OnDisk(af.backends.Dis
     "kafka": "from aflow_connectors.kafka import KafkaSource; KafkaSource('localhost:9092', 't')",
     "web": "import aflow.web",
     "postgres": "from aflow_connectors.postgres.client import load_client; load_client()",
+    "nats": "from aflow_connectors.nats import NatsSource; NatsSource('nats://localhost', 's')",
     "redis": "from aflow_connectors.redis import RedisSource; RedisSource('redis://localhost', 's')",
     "spark": "from aflow_connectors.spark.environment import check_packages; check_packages()",
 }
