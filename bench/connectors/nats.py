@@ -58,7 +58,7 @@ def _record(number: int) -> dict[str, Any]:
 def _source(url: str, records: int, rounds: int) -> Measurement:
     async def in_aflow() -> int:
         flow, out = af.Flow("read"), CollectSink[int]()
-        source = NatsSource(url, list(STREAMS), of=dict, until="now")
+        source = NatsSource(url, list(STREAMS), until="now")
         flow.source(source, name="in").map(lambda one: int(one["n"])).to(out)
         await flow.run()
         return sum(out.values)

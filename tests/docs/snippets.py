@@ -34,7 +34,7 @@ WITH_POSTGRES: Final = frozenset({"docs/connectors/postgres.md"})
 #: The same for Redis and NATS.
 WITH_REDIS: Final = frozenset({"docs/connectors/redis.md"})
 WITH_NATS: Final = frozenset({"docs/connectors/nats.md"})
-#: Those that tests/docs does not run, since the tests of the connector do.
+#: All documents that tests/docs leaves to the tests of a connector.
 WITH_SERVERS: Final = WITH_SPARK | WITH_KAFKA | WITH_POSTGRES | WITH_REDIS | WITH_NATS
 #: Other words for Python, under which a block would be shown in colour but would not run.
 ALIASES: Final = {"py", "python3", "pycon", "ipython"}

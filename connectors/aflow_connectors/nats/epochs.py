@@ -30,10 +30,10 @@ from __future__ import annotations
 
 import asyncio
 from base64 import b64decode
-from collections.abc import Mapping, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Final, NamedTuple, cast
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import msgspec
 import orjson
@@ -48,6 +48,8 @@ from aflow_connectors.nats.client import (
 )
 from aflow_connectors.nats.publications import NatsMessage, ids_after, publish
 from aflow_connectors.owners import is_owner
+
+T = TypeVar("T")
 
 _DECODER: Final = msgspec.msgpack.Decoder(list[NatsMessage])
 _ENCODER: Final = msgspec.msgpack.Encoder()
@@ -248,11 +250,11 @@ class EpochPublisher:
         return [one for one in messages if one[2][_ID] not in found]
 
     async def _end_of_stream(self) -> int:
-        info = await self._run_request(
-            lambda session: session.request(f"STREAM.INFO.{self.stream.name}"),
-            f"stream {self.stream.name!r} cannot be looked up",
-        )
-        return int(info["state"]["last_seq"])
+        async def look_up(session: NatsSession) -> int:
+            info = await session.request(f"STREAM.INFO.{self.stream.name}")
+            return int(info["state"]["last_seq"])
+
+        return await self._run_request(look_up, f"stream {self.stream.name!r} cannot be looked up")
 
     async def _stored(self) -> WriterProgress | None:
         async def look_up(session: NatsSession) -> dict[str, Any] | None:
@@ -303,7 +305,7 @@ class EpochPublisher:
             sequence = found.sequence  # the answer to an earlier attempt was lost
         self.progress = progress._replace(sequence=sequence)
 
-    async def _run_request(self, operation: Any, what: str) -> Any:
+    async def _run_request(self, operation: Callable[[NatsSession], Awaitable[T]], what: str) -> T:
         try:
             return await self._link.run(operation)
         except JetStreamError as exc:

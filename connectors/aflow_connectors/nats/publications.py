@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from aflow_connectors.nats.client import NatsSession, NatsUnavailable, checked_answer
 
@@ -30,7 +30,7 @@ class _Answers:
         self._changed = asyncio.Event()
 
     def on_message(self, message: Any) -> None:
-        status = (message.headers or {}).get("Status")
+        status = cast("dict[str, str]", message.headers or {}).get("Status")
         try:
             if status is not None:
                 raise NatsUnavailable(f"JetStream does not answer ({status})")
@@ -127,7 +127,7 @@ class _Pages:
         self._changed = asyncio.Event()
 
     def on_message(self, message: Any) -> None:
-        headers = message.headers or {}
+        headers = cast("dict[str, str]", message.headers or {})
         if not message.reply:
             self._is_over = True
         else:

@@ -76,7 +76,7 @@ class ConsumerSettings:
     on_lost_messages: LostMessages
 
 
-class StoredState(NamedTuple):
+class SequenceState(NamedTuple):
     """The sequences of a stream at one moment."""
 
     first: int
@@ -84,7 +84,7 @@ class StoredState(NamedTuple):
     created: str
 
     @classmethod
-    def of(cls, info: Mapping[str, Any]) -> StoredState:
+    def of(cls, info: Mapping[str, Any]) -> SequenceState:
         state = info["state"]
         # An empty stream has 0 as first sequence in some versions, and the next one in others.
         first = max(int(state["first_seq"]), 1)
@@ -335,18 +335,18 @@ class JetStreamReader(Reader[T], Generic[T]):
         elif status not in _NO_MESSAGES:
             self._problem = f"the consumer has ended: {status} {description}"
 
-    async def _state(self) -> StoredState:
+    async def _state(self) -> SequenceState:
         return await self._link.run(self._state_of)
 
-    async def _state_of(self, session: NatsSession) -> StoredState:
+    async def _state_of(self, session: NatsSession) -> SequenceState:
         try:
-            return StoredState.of(await session.request(f"STREAM.INFO.{self._stream}"))
+            return SequenceState.of(await session.request(f"STREAM.INFO.{self._stream}"))
         except JetStreamError as exc:
             if exc.code == NOT_FOUND:
                 raise self._link.error(f"stream {self._stream!r} does not exist any more") from exc
             raise self._link.error(f"stream {self._stream!r}: {exc}") from exc
 
-    async def _before_start(self, state: StoredState, *, later: bool) -> int:
+    async def _before_start(self, state: SequenceState, *, later: bool) -> int:
         """Return the sequence before the first message. Raises ``SourceError`` if ``start`` does not name it."""
         start = self._settings.start
         if isinstance(start, Mapping):
@@ -367,7 +367,7 @@ class JetStreamReader(Reader[T], Generic[T]):
             return await self._before_time(start, state)
         return state.last
 
-    async def _before_time(self, moment: datetime, state: StoredState) -> int:
+    async def _before_time(self, moment: datetime, state: SequenceState) -> int:
         text = moment.astimezone(UTC).isoformat().replace("+00:00", "Z")
         config = {
             "deliver_policy": "by_start_time",
@@ -383,7 +383,7 @@ class JetStreamReader(Reader[T], Generic[T]):
         await self._link.request(f"CONSUMER.DELETE.{self._stream}.{info['name']}")
         return min(max(int(info["delivered"]["stream_seq"]), state.first - 1), state.last)
 
-    def _check_state(self, state: StoredState) -> None:
+    def _check_state(self, state: SequenceState) -> None:
         """Apply ``on_lost_messages`` if the stream is another one, or begins after the position."""
         following = self._last + 1
         if state.created != self._created:
@@ -397,7 +397,7 @@ class JetStreamReader(Reader[T], Generic[T]):
         self._apply_policy(loss, state)
         self._forget_consumer()
 
-    def _apply_policy(self, loss: str, state: StoredState) -> None:
+    def _apply_policy(self, loss: str, state: SequenceState) -> None:
         """Apply ``on_lost_messages``. Raises ``SourceError`` if it is "fail"."""
         policy = self._settings.on_lost_messages
         text = f"{self._name}: it cannot continue after message {self._last}: {loss}."

@@ -65,7 +65,7 @@ class FieldsDecoder(Generic[T]):
         rejected: list[BadRecord] = []
         for id, flat in entries:
             try:
-                value = self._record(flat)
+                value: object = self._record(flat)
             except (msgspec.ValidationError, UnicodeEncodeError, ValueError) as exc:
                 reason = "not UTF-8" if isinstance(exc, UnicodeEncodeError) else str(exc)
                 rejected.append(self._bad.bad(f"entry {id}", reason, _raw(flat)))
@@ -162,8 +162,8 @@ class FieldsEncoder(Generic[T]):
 
     def _one(self, record: T) -> Fields:
         body: object = record
-        if isinstance(record, Message):
-            envelope = cast("Message[object, object]", record)
+        if isinstance(body, Message):
+            envelope = cast("Message[object, object]", body)
             if envelope.key is not None or envelope.headers:
                 raise SinkError(
                     f"{self._place}: record {shown(record)} has a key or headers, which format= stores"

@@ -49,7 +49,7 @@ def packed_commands(commands: Sequence[RedisCommand]) -> bytes:
     return _ENCODER.encode(commands)
 
 
-class Progress(NamedTuple):
+class WrittenBlocks(NamedTuple):
     """The last written checkpoint of a writer, and the number of its written blocks."""
 
     checkpoint: int = 0
@@ -59,7 +59,7 @@ class Progress(NamedTuple):
         return f"{self.checkpoint} {self.blocks}"
 
     @classmethod
-    def parse(cls, text: str) -> Progress:
+    def parse(cls, text: str) -> WrittenBlocks:
         """Return the progress in ``text``. Raises ``ValueError``."""
         checkpoint, blocks = text.split(" ")
         return cls(int(checkpoint), int(blocks))
@@ -76,14 +76,14 @@ class PreparedCommands:
     kind: str
     """The type of the keys that are written."""
     checkpoint: int
-    after: Progress
+    after: WrittenBlocks
     blocks: tuple[bytes, ...]
     """Packed commands."""
 
     @property
-    def progress(self) -> Progress:
+    def progress(self) -> WrittenBlocks:
         """The progress of the writer once this is written."""
-        return Progress(self.checkpoint, len(self.blocks)) if self.blocks else self.after
+        return WrittenBlocks(self.checkpoint, len(self.blocks)) if self.blocks else self.after
 
     def stored(self) -> Committable:
         return {
@@ -104,7 +104,7 @@ class PreparedCommands:
             state, owner, kind = (cast(str, fields[name]) for name in ("state", "owner", "kind"))
             writer, checkpoint = (cast(int, fields[name]) for name in ("writer", "checkpoint"))
             written, count = fields["after"]
-            after = Progress(written, count)
+            after = WrittenBlocks(written, count)
             blocks = tuple(cast("list[bytes]", fields["blocks"]))
             is_plain = {type(one) for one in (state, owner)} == {str} and kind in KINDS
             is_plain = is_plain and {type(one) for one in (writer, checkpoint, *after)} == {int}
@@ -119,7 +119,7 @@ class PreparedCommands:
         )
 
 
-class Output:
+class OutputRun:
     """The output of one owner in one run. ``key`` is that of the hash; ``sink`` names it in messages."""
 
     def __init__(self, sink: str, link: RedisLink, key: str, owner: str, run: str) -> None:
@@ -140,7 +140,7 @@ class Output:
         the checkpoint, or was lost.
         """
         newest = max(epoch.checkpoint for epoch in epochs)
-        mode = "continue" if any(epoch.progress != Progress() for epoch in epochs) else "new"
+        mode = "continue" if any(epoch.progress != WrittenBlocks() for epoch in epochs) else "new"
         answer: Any = await self._link.script(BEGIN, [self.key], [self.run, mode, newest])
         pairs = iter([one.decode() for one in answer])
         found = dict(zip(pairs, pairs, strict=True))
@@ -150,7 +150,7 @@ class Output:
                 f"which checkpoints were written. Is it another server, was it flushed, or was the key evicted "
                 f"(maxmemory-policy)? Start fresh (restore='fresh')"
             )
-        ahead = [Progress.parse(text) for name, text in found.items() if name != "run"]
+        ahead = [WrittenBlocks.parse(text) for name, text in found.items() if name != "run"]
         if ahead and max(ahead).checkpoint > newest:
             raise SinkError(
                 f"sink {self._sink!r}: the job resumes from checkpoint {newest}, but the output up to checkpoint "
@@ -172,22 +172,24 @@ class Output:
 class EpochCommands:
     """Writes the epochs of one writer, each once. See the theory at the top of the module."""
 
-    def __init__(self, sink: str, link: RedisLink, output: Output, writer: int, kind: str) -> None:
+    def __init__(
+        self, sink: str, link: RedisLink, output: OutputRun, writer: int, kind: str
+    ) -> None:
         self._sink = sink
         self._link = link
         self.output = output
         self.writer = writer
         self.kind = kind
-        #: What the server has, as far as it is known here.
-        self.progress = Progress()
+        #: The progress that the server has, as far as it is known here.
+        self.progress = WrittenBlocks()
 
     async def open(self) -> None:
         """Read the progress. Raises ``SinkError``."""
         field = str(self.writer)
-        await self._link.command("HSETNX", self.output.key, field, str(Progress()))
+        await self._link.command("HSETNX", self.output.key, field, str(WrittenBlocks()))
         found: Any = await self._link.command("HGET", self.output.key, field)
         try:
-            self.progress = Progress.parse(found.decode())
+            self.progress = WrittenBlocks.parse(found.decode())
         except (AttributeError, ValueError) as exc:
             raise self._link.error(
                 f"the hash {self.output.key!r} is damaged: writer {field} has {shown(found)}"
@@ -199,13 +201,13 @@ class EpochCommands:
             raise self._lost(epoch, self.progress)
         expected = epoch.after
         for number, block in enumerate(epoch.blocks, start=1):
-            target = Progress(epoch.checkpoint, number)
+            target = WrittenBlocks(epoch.checkpoint, number)
             if self.progress < target:
                 await self._write(epoch, block, expected, target)
             expected = target
 
     async def _write(
-        self, epoch: PreparedCommands, block: bytes, expected: Progress, target: Progress
+        self, epoch: PreparedCommands, block: bytes, expected: WrittenBlocks, target: WrittenBlocks
     ) -> None:
         try:
             commands = [(key, list(parts)) for key, parts in _DECODER.decode(block)]
@@ -223,12 +225,12 @@ class EpochCommands:
             )
         if answer != "done":
             # A script whose answer was lost has written it.
-            progress = Progress() if answer == "none" else Progress.parse(answer)
+            progress = WrittenBlocks() if answer == "none" else WrittenBlocks.parse(answer)
             if progress < target:
                 raise self._lost(epoch, progress)
         self.progress = target
 
-    def _lost(self, epoch: PreparedCommands, found: Progress) -> Exception:
+    def _lost(self, epoch: PreparedCommands, found: WrittenBlocks) -> Exception:
         return self._link.error(
             f"the output of completed checkpoints is lost: writer {self.writer} had written checkpoint "
             f"{epoch.after.checkpoint} before {epoch.checkpoint}, and the server has {found.checkpoint}. It was "

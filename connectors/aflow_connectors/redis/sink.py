@@ -18,7 +18,7 @@ from aflow_connectors.reconnect import Reconnect
 from aflow_connectors.redis.arguments import checked_field
 from aflow_connectors.redis.client import TIMEOUT, RedisLink, RedisServer
 from aflow_connectors.redis.entries import FieldsEncoder, PayloadEncoder
-from aflow_connectors.redis.epochs import Output, PreparedCommands, RedisCommand, new_run
+from aflow_connectors.redis.epochs import OutputRun, PreparedCommands, RedisCommand, new_run
 from aflow_connectors.redis.writers import BlockWriter, CommandsOf, ImmediateWriter
 
 T = TypeVar("T")
@@ -28,7 +28,7 @@ _RECONNECT: Final = Reconnect()
 
 
 class _CommandSink(Sink[T], Generic[T]):
-    """What the sinks share: the output of each checkpoint is written once, or each batch at once."""
+    """A sink that writes commands: those of each checkpoint once, or each batch at once."""
 
     def __init__(
         self, server: RedisServer, tag: str, state_prefix: str, *, exactly_once: bool
@@ -74,7 +74,7 @@ class _CommandSink(Sink[T], Generic[T]):
             await link.check()
             if states:
                 ((key, owner),) = states
-                output = Output(name, link, key, owner, new_run())
+                output = OutputRun(name, link, key, owner, new_run())
                 await output.resume(epochs)
                 self._outputs[name] = (key, owner, output.run)
             else:
@@ -82,11 +82,11 @@ class _CommandSink(Sink[T], Generic[T]):
         finally:
             await link.close()
 
-    async def _output(self, link: RedisLink, name: str) -> Output:
+    async def _output(self, link: RedisLink, name: str) -> OutputRun:
         if name in self._outputs:
-            return Output(name, link, *self._outputs[name])
+            return OutputRun(name, link, *self._outputs[name])
         owner = new_owner()
-        output = Output(name, link, self._state_key(owner), owner, new_run())
+        output = OutputRun(name, link, self._state_key(owner), owner, new_run())
         self._outputs[name] = (output.key, owner, output.run)
         await output.begin()
         return output
@@ -275,7 +275,8 @@ class _UpsertCommands(Generic[T]):
     async def _one(self, record: T) -> list[RedisCommand]:
         key = _named(self._place, "key", self._key, record)
         commands: list[RedisCommand] = [(key, ["DEL"])]
-        if isinstance(record, Message) and record.value is None:  # pyright: ignore[reportUnknownMemberType]
+        envelope: object = record
+        if isinstance(envelope, Message) and envelope.value is None:  # pyright: ignore[reportUnknownMemberType]
             return commands
         if self._strings is None:
             (fields,) = await self._hashes.encode([record])

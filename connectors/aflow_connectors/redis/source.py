@@ -31,8 +31,8 @@ from aflow_connectors.redis.entry_ids import (
 )
 from aflow_connectors.redis.stream import (
     EntriesDecoder,
-    GroupReader,
-    StreamReader,
+    EntryReader,
+    GroupedEntryReader,
     StreamSettings,
 )
 
@@ -228,7 +228,7 @@ class RedisSource(Source[T]):
         link = RedisLink(
             settings.server, f"stream {stream!r}", SourceError, as_text=self._format is None
         )
-        kind = StreamReader[T] if settings.group is None else GroupReader[T]
+        kind = EntryReader[T] if settings.group is None else GroupedEntryReader[T]
         try:
             reader = kind(settings, stream, link, self._decoder(stream), position)
             await reader.open(later=self._first is not None and stream not in self._first)

@@ -1,4 +1,4 @@
-"""``StreamReader``: reads one stream, and notices what was removed before it was read.
+"""``EntryReader``: reads one stream, and notices what was removed before it was read.
 
 **Position.** The id of the last entry, and the number of entries that the stream had got up to it; with ``until="now"``
 also the last id. An id alone does not tell whether entries after it were removed.
@@ -84,7 +84,7 @@ class StreamState(NamedTuple):
     entries: Sequence[Entry]
 
 
-class StreamReader(Reader[T], Generic[T]):
+class EntryReader(Reader[T], Generic[T]):
     """See the theory at the top of the module. ``open`` comes before the first ``read``."""
 
     def __init__(
@@ -313,7 +313,7 @@ class StreamReader(Reader[T], Generic[T]):
         return (str(self._last), -1 if self._count is None else self._count, *end)
 
 
-class GroupReader(StreamReader[T], Generic[T]):
+class GroupedEntryReader(EntryReader[T], Generic[T]):
     """Also sets the last id of a consumer group after completed checkpoints, for tools that watch its lag."""
 
     async def on_checkpoint_completed(self, position: Position) -> None:

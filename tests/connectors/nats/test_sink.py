@@ -29,7 +29,8 @@ async def numbers(server: NatsServer, stream: str) -> list[int]:
 
 
 def to(server: NatsServer, subject: str, **options: Any) -> NatsSink[Any]:
-    return NatsSink[Any](server.url, subject, **{"reconnect": QUICK, **options})
+    given: dict[str, Any] = {"reconnect": QUICK, **options}
+    return NatsSink[Any](server.url, subject, **given)
 
 
 @pytest.mark.slow
@@ -134,10 +135,10 @@ async def test_what_is_no_message_is_refused_before_the_checkpoint(
 @pytest.mark.parametrize(
     ("subject", "message"),
     [
-        (lambda one: f"other.{one}", "which stream .* does not capture"),
-        (lambda one: one, "has 1 as subject, which is no name"),
-        (lambda one: "a b", "'a b' as subject"),
-        (lambda one: one["x"], "the function failed: TypeError"),
+        ("other", "which stream .* does not capture"),
+        (1, "has 1 as subject, which is no name"),
+        ("a b", "'a b' as subject"),
+        (None, "the function failed: KeyError"),
     ],
     ids=["other", "type", "space", "failure"],
 )
@@ -145,7 +146,8 @@ async def test_a_record_without_subject_of_the_stream_is_refused(
     nats_server: NatsServer, stream: str, subject: Any, message: str
 ) -> None:
     await nats_server.create(stream)
-    sink = NatsSink[Any](nats_server.url, subject, stream=stream)
+    subjects = {} if subject is None else {1: subject}
+    sink = NatsSink[Any](nats_server.url, lambda one: subjects[one], stream=stream)
 
     with pytest.raises(SinkError, match=message):
         await written(sink, 1)

@@ -158,8 +158,8 @@ async def test_a_payload_has_key_and_headers(redis_server: TestServer, stream: s
 async def test_key_and_headers_are_functions_of_the_record(
     redis_server: TestServer, stream: str
 ) -> None:
-    sink = to(
-        redis_server,
+    sink = RedisSink[Any](
+        redis_server.url,
         stream,
         format=Json(),
         key=lambda one: one["id"],
@@ -212,7 +212,7 @@ async def test_a_hash_is_replaced_removed_and_expires(
 ) -> None:
     sink = RedisUpsert[Any](
         redis_server.url,
-        lambda one: f"{stream}:{one.key if isinstance(one, Message) else one['id']}",
+        lambda one: f"{stream}:{getattr(one, 'key', None) or one['id']}",
         expire=timedelta(hours=1),
     )
 
@@ -253,13 +253,10 @@ async def test_what_is_no_entry_is_refused_before_the_checkpoint(
 
 
 async def test_a_function_that_names_no_key_is_an_error(redis_server: TestServer) -> None:
-    functions: list[tuple[Any, str]] = [
-        (lambda one: 7, "must be a text"),
-        (lambda one: one["x"], "KeyError"),
-    ]
-    for key, message in functions:
+    for field, message in (("n", "must be a text"), ("x", "KeyError")):
+        sink = RedisUpsert[Any](redis_server.url, lambda one, name=field: one[name])
         with pytest.raises(SinkError, match=message):
-            await written(RedisUpsert[Any](redis_server.url, key), {"n": 1})
+            await written(sink, {"n": 1})
 
 
 async def test_a_key_of_another_type_is_an_error_and_nothing_is_written(

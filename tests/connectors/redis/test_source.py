@@ -7,7 +7,7 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
@@ -95,7 +95,12 @@ async def test_a_payload_has_key_headers_timestamp_and_id(
         ids=["1000-0", "1000-7"],
     )
     source = RedisSource(
-        redis_server.url, stream, format=Json(dict), messages=True, key_format=Text(), until="now"
+        redis_server.url,
+        stream,
+        format=Json(dict[str, int]),
+        messages=True,
+        key_format=Text(),
+        until="now",
     )
 
     first, tombstone = await values(await opened(source), 2)
@@ -176,10 +181,10 @@ async def test_start_chooses_the_first_entry(
     redis_server: TestServer, stream: str, start: Any, expected: list[str]
 ) -> None:
     redis_server.add(stream, *numbered(0, 1, 2), ids=["1-0", "1000-0", "2000-0"])
-    if isinstance(start, str) and start[0].isdigit():
-        start = {stream: start}
+    is_id = start in ("1000-0", "2000")
+    chosen: Any = {stream: start} if is_id else start
 
-    reader = await opened(RedisSource(redis_server.url, stream, start=start))
+    reader = await opened(RedisSource(redis_server.url, stream, start=cast(Any, chosen)))
     redis_server.add(stream, {"n": "new"}, ids=["3000-0"])
 
     assert [one["n"] for one in await values(reader, len(expected))] == expected
