@@ -15,9 +15,10 @@ PROCESSES := -n auto
 # Of `make fuzz`.
 MINUTES := 1
 SEED := random
-# Folders of tests that run whole jobs, programs or documents; `make unit` omits them. It runs all other folders, so a new
-# one belongs to it.
-WHOLE := backfill bench cli crash docs examples fuzz packaging runtime spark
+# Folders of tests that run whole jobs, programs or documents, and of those that need a server or a browser; `make unit`
+# omits them. It runs all other folders, so a new one belongs to it.
+WHOLE := backfill bench cli crash docs examples fuzz packaging runtime spark web
+SERVERS := kafka nats postgres redis
 REQUIREMENTS := pyproject.toml $(CONSTRAINTS) scripts/make-venv
 
 # Set in many container images. Without byte code, each process that a test starts compiles aflow, and importing it takes
@@ -43,7 +44,7 @@ ifneq ($(shell cat $(DEMO_SPARK) 2>/dev/null),$(CURDIR))
 $(DEMO_SPARK): again
 endif
 
-.PHONY: help setup demo demo-spark java chromium kafka postgres redis nats test lint types mypy pyright unit fuzz format bench test-all-pythons public-names constraints docs pictures screenshots news dist clean again
+.PHONY: help setup demo demo-spark java chromium kafka postgres redis nats test lint types mypy pyright unit properties fuzz format bench test-all-pythons public-names constraints docs pictures screenshots news dist clean again
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -103,8 +104,11 @@ mypy:
 pyright:
 	@$(BIN)/basedpyright --warnings
 
-unit: $(SETUP) ## run the tests of single parts: no whole jobs, programs or documents, and none of more than a second
-	@$(BIN)/python -m pytest -q -m 'not slow' --hypothesis-profile=unit $(WHOLE:%=--ignore=tests/%) $(PROCESSES)
+unit: $(SETUP) ## run the tests of single parts: no whole jobs, programs, servers or documents, and none of more than a second
+	@$(BIN)/python -m pytest -q -m 'not slow' --hypothesis-profile=unit $(WHOLE:%=--ignore=tests/%) $(SERVERS:%=--ignore=tests/connectors/%) $(PROCESSES)
+
+properties: $(SETUP) ## run the properties with all of their examples; `make test` checks half of them
+	@$(BIN)/python -m pytest -q --hypothesis-profile=all -m hypothesis $(PROCESSES)
 
 fuzz: $(SETUP) ## compare random flows with their oracles for MINUTES (1), in two processes; SEED repeats a failure
 	@FUZZ_SECONDS=$$(($(MINUTES) * 60)) FUZZ_SEED=$(SEED) $(BIN)/python -m pytest -q tests/fuzz -n 2

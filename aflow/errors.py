@@ -4,6 +4,7 @@
 
     AflowError
     ├── FlowDefinitionError   the pipeline is defined wrongly (also a ValueError)        the author's fault
+    │   └── WrongKey          a key, or a prefix of keys, that no record of a step can have
     ├── OperatorError         a user function raised; names operator, key, timestamp      the function's fault
     ├── CheckpointError       a checkpoint was declined, expired, or could not be stored
     ├── RestoreError          a snapshot does not fit the pipeline that restores it
@@ -22,7 +23,7 @@
 from __future__ import annotations
 
 from asyncio import QueueFull
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from datetime import UTC, datetime
 
 __all__ = [
@@ -41,6 +42,7 @@ __all__ = [
     "SourceFull",
     "SourceInUse",
     "StopTimeout",
+    "WrongKey",
 ]
 
 #: The maximum number of characters of a record in an error: enough to recognise it, too few to flood a log.
@@ -53,6 +55,21 @@ class AflowError(Exception):
 
 class FlowDefinitionError(AflowError, ValueError):
     """A pipeline, or an argument of one of its steps, is invalid. Raised before anything runs."""
+
+
+class WrongKey(FlowDefinitionError):
+    """A read of state was given a key, or a prefix of keys, that no record of the step can have.
+
+    ``key`` is the wrong one. ``key_classes`` are those of the keys of the step: as declared in ``key_by(…, of=…)``, or
+    as found; empty if they are not known.
+    """
+
+    def __init__(
+        self, message: str, *, key: Hashable = None, key_classes: Iterable[type] = ()
+    ) -> None:
+        super().__init__(message)
+        self.key = key
+        self.key_classes = frozenset(key_classes)
 
 
 class OperatorError(AflowError):

@@ -8,6 +8,7 @@ A plugin that ``tests/conftest.py`` registers.
 from __future__ import annotations
 
 import gc
+import math
 import os
 from typing import TYPE_CHECKING, Any, Final
 
@@ -20,14 +21,16 @@ if TYPE_CHECKING:
 #: The checks of Hypothesis on the time that it takes to draw values.
 TIMED: Final = (HealthCheck.too_slow,)
 
-#: Profile of Hypothesis for ``make unit``. ``make test`` runs all examples.
+#: Profiles of Hypothesis. ``ALL`` checks as many examples of a property as it says, or 100: ``make properties``.
+#: ``SUITE``, the default, checks half of them: ``make test``. In CI, Hypothesis chooses the same examples in each run.
+#: ``UNIT`` checks ten at most: ``make unit``.
+ALL: Final = "all"
+SUITE: Final = "suite"
 UNIT: Final = "unit"
 
-#: Loaded if no other profile is chosen. In CI, Hypothesis chooses the same examples in each run.
-SUITE: Final = "suite"
-
-settings.register_profile(SUITE, settings(), deadline=None, suppress_health_check=TIMED)
-settings.register_profile(UNIT, settings.get_profile(SUITE), max_examples=10)
+settings.register_profile(ALL, settings(), deadline=None, suppress_health_check=TIMED)
+settings.register_profile(SUITE, settings.get_profile(ALL), max_examples=50)
+settings.register_profile(UNIT, settings.get_profile(ALL), max_examples=10)
 settings.load_profile(SUITE)
 
 
@@ -61,7 +64,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 
 def limit_property(item: pytest.Item) -> None:
-    """Apply the profile to a property where its ``@settings`` override it: limits on time, and on examples if lower."""
+    """Apply the profile to a property where its ``@settings`` override it: limits on time and on examples."""
     test: Any = getattr(item, "obj", None)
     # Hypothesis reads the settings of a function from this attribute, and those of rules from the class.
     own = getattr(test, "_hypothesis_internal_use_settings", None)
@@ -73,10 +76,18 @@ def limit_property(item: pytest.Item) -> None:
 
 
 def _limited(own: settings) -> settings:
-    unit = settings.get_current_profile_name() == UNIT
     return settings(
         own,
         deadline=None,
         suppress_health_check=tuple({*own.suppress_health_check, *TIMED}),
-        max_examples=min(own.max_examples, settings().max_examples) if unit else own.max_examples,
+        max_examples=_examples(own),
     )
+
+
+def _examples(own: settings) -> int:
+    profile = settings.get_current_profile_name()
+    if own.max_examples == settings().max_examples:  # that of the profile
+        return own.max_examples
+    if profile == UNIT:
+        return min(own.max_examples, settings().max_examples)
+    return math.ceil(own.max_examples / 2) if profile == SUITE else own.max_examples

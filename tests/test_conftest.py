@@ -160,15 +160,17 @@ def test_a_test_with_a_session_of_spark_has_the_mark_slow(tmp_path: Path) -> Non
 
 
 @pytest.mark.slow
-def test_properties_have_no_limit_on_time_and_fewer_examples_in_the_profile_for_fast_tests_only(
+def test_properties_have_no_limit_on_time_and_as_many_examples_as_the_profile_says(
     tmp_path: Path,
 ) -> None:
     few = outcome(tmp_path, COSTLY, "--hypothesis-profile=unit", "-rP")
-    all_of_them = outcome(tmp_path, COSTLY, "--hypothesis-profile=default", "-rP")
+    half_of_them = outcome(tmp_path, COSTLY, "-rP")
+    all_of_them = outcome(tmp_path, COSTLY, "--hypothesis-profile=all", "-rP")
 
-    for said in (few, all_of_them):
+    for said in (few, half_of_them, all_of_them):
         assert "5 passed" in said
     assert "[('function', 10), ('rules', 10)]" in few
+    assert "[('function', 20), ('rules', 20)]" in half_of_them
     assert "[('function', 40), ('rules', 40)]" in all_of_them
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from http.client import HTTPException
 from typing import Any, Final, cast
 from urllib.error import HTTPError, URLError
@@ -31,6 +32,10 @@ TOKEN: Final = "AFLOW_READ_TOKEN"
 
 class NoAnswerError(click.ClickException):
     """The application did not answer as expected."""
+
+
+class NotThereError(NoAnswerError):
+    """The application answered with status 404."""
 
 
 @click.command(context_settings=NAMES)
@@ -89,8 +94,13 @@ def _snapshot(base: str) -> JobsAtMoment:
 
 
 def _jobs(base: str) -> Iterator[dict[str, Any]]:
-    for job in _get(f"{base}/api/jobs")["jobs"]:
-        yield _get(f"{base}/api/jobs/{quote(job['name'], safe='')}")
+    jobs = _get(f"{base}/api/jobs").get("jobs")
+    if jobs is None:
+        raise NoAnswerError(f"{base} has no list of jobs; is it an aflow.web application?")
+    for job in jobs:
+        # Otherwise the program has removed it meanwhile.
+        with suppress(NotThereError):
+            yield _get(f"{base}/api/jobs/{quote(job['name'], safe='')}")
 
 
 def _get(url: str) -> dict[str, Any]:
@@ -103,7 +113,7 @@ def _get(url: str) -> dict[str, Any]:
             answer = orjson.loads(response.read(_LARGEST))
     except HTTPError as error:
         with error:
-            raise NoAnswerError(f"{url} answered {error.code}: {_reason(error)}") from error
+            raise _refusal(url, error) from error
     except (URLError, HTTPException, OSError) as error:
         raise NoAnswerError(f"{url} cannot be read: {getattr(error, 'reason', error)}") from error
     except orjson.JSONDecodeError as error:
@@ -111,6 +121,23 @@ def _get(url: str) -> dict[str, Any]:
     if not isinstance(answer, dict):
         raise NoAnswerError(f"{url} answered no JSON object; is it an aflow.web application?")
     return cast("dict[str, Any]", answer)
+
+
+def _refusal(url: str, error: HTTPError) -> NoAnswerError:
+    """Return the error for an answer with an error status, with what to do."""
+    text = f"{url} answered {error.code}: {_reason(error)}"
+    if error.code == 401:
+        wrong = os.environ.get(TOKEN)
+        advice = f"{TOKEN} has another token" if wrong else f"set the environment variable {TOKEN}"
+        return NoAnswerError(
+            f"{text}\n{advice}: it must be the read_token, or token, of the program"
+        )
+    if error.code == 404:
+        return NotThereError(
+            f"{text}\nURL must be the address of the page of aflow.web, with the path at which the program mounts it, "
+            f"such as http://127.0.0.1:8000/aflow"
+        )
+    return NoAnswerError(text)
 
 
 def _reason(error: HTTPError) -> str:

@@ -110,6 +110,11 @@ class SinkOperator(Operator):
         return self.writing is not None or bool(self._waiting)
 
     @property
+    def waiting_records(self) -> int:
+        """Records in the queued batches."""
+        return self._waiting_records
+
+    @property
     def waiting(self) -> Iterator[Batch[Any]]:
         """The queued batches, oldest first."""
         return (one for one in self._waiting if isinstance(one, Batch))

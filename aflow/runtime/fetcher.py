@@ -128,6 +128,11 @@ class Fetcher:
         )
         self._fetching.add_done_callback(self._on_end)
 
+    @property
+    def is_ending(self) -> bool:
+        """True from ``stop`` until the last reader has ended."""
+        return self._stopping and not self.over
+
     def stop(self) -> None:
         """Stop reading. Records that were read, or accepted from producers, can still be taken."""
         self._stopping = True

@@ -39,7 +39,7 @@ from aflow.runtime.checkpoints.stored_state import StoredReads
 from aflow.runtime.current_job import enter_job, is_inside, refuse_inside
 from aflow.runtime.failures import first_cause
 from aflow.runtime.job_events import JobEvents, trace_sources
-from aflow.runtime.job_metrics import job_metrics, unfinished_work
+from aflow.runtime.job_metrics import job_metrics
 from aflow.runtime.job_setup import JobSetup
 from aflow.runtime.job_status import JobStatus, StatusRecord
 from aflow.runtime.metrics import JobMetrics
@@ -66,6 +66,7 @@ from aflow.runtime.restarts import NoRestart
 from aflow.runtime.samples import RecordSample
 from aflow.runtime.start_reminder import StartReminder
 from aflow.runtime.state_query import JobNow, StateReader
+from aflow.runtime.unfinished_work import unfinished_work
 
 T = TypeVar("T")
 
@@ -245,11 +246,11 @@ class Job:
         """Wait for the end of the job, then cancel it. Raises ``StopTimeout``."""
         await asyncio.wait([self._started()], timeout=seconds)
         if self.running:
-            left = unfinished_work(self._attempt.built, self.metrics())
+            left = self.unfinished_work()
             await self.cancel()
             self._events.stop_timed_out(seconds, left)
             raise StopTimeout(
-                f"job {self.name!r} was cancelled, since stop() did not end within {seconds:g} s; left were {left}"
+                f"job {self.name!r} was cancelled, since stop() did not end within {seconds:g} s; left: {left}"
             )
 
     async def cancel(self) -> None:
@@ -305,15 +306,17 @@ class Job:
 
         Counters of steps and tasks start from zero at each restart.
         """
-        clock = self._options.clock
         return job_metrics(
             self._attempt.built,
             self._tally,
             self._reports,
             restarts=self._restarts[-1].attempt if self._restarts else 0,  # the length is limited
-            now=clock.now(),
-            steady=clock.steady(),
+            clock=self._options.clock,
         )
+
+    def unfinished_work(self) -> str:
+        """Return a phrase that names the records, calls and writes in flight, which a stop waits for."""
+        return unfinished_work(self._attempt)
 
     @property
     def samples(self) -> Sequence[RecordSample]:

@@ -123,7 +123,7 @@ class JobEvents:
     def stop_timed_out(self, seconds: float, left: str) -> None:
         """The job did not end within ``seconds`` and was cancelled; ``left`` names what was in flight."""
         log_events.STOP_TIMED_OUT.log(
-            "job %r did not stop within %g s and was cancelled; left were %s",
+            "job %r did not stop within %g s and was cancelled; left: %s",
             self._job,
             seconds,
             left,

@@ -1,11 +1,11 @@
-"""The metrics of a job, collected when they are asked for, and the work that it has not done yet."""
+"""The metrics of a job, collected when they are asked for."""
 
 from __future__ import annotations
 
-from aflow.model.time import Timestamp
 from aflow.operators.latency import LatencyMetrics, LatencySamples, latency_metrics
 from aflow.runtime.calls.reports import Reports
 from aflow.runtime.checkpoints.statistics import CheckpointTally
+from aflow.runtime.clock import RuntimeClock
 from aflow.runtime.job_builder import Built
 from aflow.runtime.mailbox_loop import SuspendReason
 from aflow.runtime.metrics import JobMetrics, TaskMetrics, step_metrics
@@ -18,10 +18,10 @@ def job_metrics(
     reports: Reports,
     *,
     restarts: int,
-    now: Timestamp,
-    steady: float,
+    clock: RuntimeClock,
 ) -> JobMetrics:
-    """Return the counters and the present activity; ``now`` in epoch ms, ``steady`` in seconds of the steady clock."""
+    """Return the counters and the present activity, at the present time of ``clock``."""
+    now, steady = clock.now(), clock.steady()
     return JobMetrics(
         steps={
             name: step_metrics(name, counters, now) for name, counters in built.counters.items()
@@ -57,24 +57,3 @@ def _task_metrics(task: StreamTask, steady: float) -> TaskMetrics:
         aligning_s=waited[SuspendReason.ALIGNING],
         queued_records=task.input.queued_records,
     )
-
-
-def unfinished_work(built: Built, metrics: JobMetrics) -> str:
-    """Return a phrase that names the work in flight: queued records, calls, and sinks that write."""
-    queued = [
-        f"{task.queued_records:,} records queued for {task.name!r}"
-        for task in metrics.tasks
-        if task.queued_records
-    ]
-    calls = [
-        f"{step.calls.in_flight:,} calls of {step.name!r}"
-        for step in metrics.steps.values()
-        if step.calls is not None and step.calls.in_flight
-    ]
-    writing = {
-        f"the writer of sink {sink.name!r}"
-        for task in built.tasks
-        for sink in task.chain.sinks
-        if sink.busy
-    }
-    return ", ".join([*queued, *calls, *sorted(writing)]) or "nothing that is counted"

@@ -80,8 +80,12 @@ PARTS_NOT_COMPACTED: Final = _event(
     "parts_not_compacted", "checkpoints", logging.WARNING, "job step error"
 )
 
-LOOP_BLOCKING: Final = _event("loop_blocking", "calls", logging.WARNING, "job step where seconds")
-LOOP_BLOCKED: Final = _event("loop_blocked", "calls", logging.WARNING, "job step where seconds")
+LOOP_BLOCKING: Final = _event(
+    "loop_blocking", "calls", logging.WARNING, "job step resource where seconds"
+)
+LOOP_BLOCKED: Final = _event(
+    "loop_blocked", "calls", logging.WARNING, "job step resource where seconds"
+)
 CALL_ABANDONED: Final = _event("call_abandoned", "calls", logging.WARNING, "job step what seconds")
 
 RECORDS_REFUSED: Final = _event(

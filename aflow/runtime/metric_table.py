@@ -356,7 +356,7 @@ def samples(job: ObservedJob, memory: MetricMemory) -> Iterator[Sample]:
     """Yield the present values of all metrics of a job. ``memory`` is that of the job and of one tool."""
     metrics, name = job.metrics(), job.name
     for status in JobStatus:
-        yield STATUS[0], (name, status.name), float(status is job.status)
+        yield STATUS[0], (name, status.value), float(status is job.status)
     yield from _read(OF_JOBS, metrics, name)
     for step in metrics.steps.values():
         yield from _read(OF_STEPS, step, name, step.name)

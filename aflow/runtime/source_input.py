@@ -79,6 +79,11 @@ class SourceInput:
         """Records that were read ahead."""
         return self._fetcher.queued_records
 
+    @property
+    def is_ending(self) -> bool:
+        """True if the source was stopped and a reader has not ended."""
+        return self._fetcher.is_ending
+
     def start(self, group: asyncio.TaskGroup) -> None:
         """Start to fetch, in ``group``."""
         self._fetcher.start(group)

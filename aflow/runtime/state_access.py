@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Collection, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Final, NamedTuple, TypeVar
+from typing import Final, NamedTuple, TypeVar, get_origin
 
 from aflow.errors import (
     AflowError,
@@ -13,6 +13,7 @@ from aflow.errors import (
     FlowDefinitionError,
     JobStopped,
     OperatorError,
+    WrongKey,
     described,
     shown,
 )
@@ -24,7 +25,8 @@ from aflow.runtime.job_setup import JobSetup
 from aflow.runtime.job_status import JobStatus
 from aflow.runtime.options import Options
 from aflow.runtime.recovery import require_checkpointing
-from aflow.state.readable_state import ABSENT, ReadableState
+from aflow.state.key_types import classes_of, never_begins
+from aflow.state.readable_state import ABSENT, KeySelection, Prefix, ReadableState
 
 T = TypeVar("T")
 
@@ -38,10 +40,6 @@ class JobNow:
     storage: CheckpointStorage | None
     options: Options
     running: asyncio.Task[None] | None
-
-
-class WrongKey(FlowDefinitionError):
-    """A key that no record of a step can have."""
 
 
 class NamedState(NamedTuple):
@@ -172,8 +170,41 @@ class StepAccess:
 
     def check_type(self, state: NamedState, key: Hashable) -> None:
         """Raise ``WrongKey`` for a key of another type than the declared one."""
-        if reason := state.view.key_codec.wrong_type(key):
-            raise WrongKey(f"{shown(key)} is no key of step {self._step!r}: {reason}")
+        key_codec = state.view.key_codec
+        if reason := key_codec.wrong_type(key):
+            raise WrongKey(
+                f"{shown(key)} is no key of step {self._step!r}: {reason}",
+                key=key,
+                key_classes=classes_of(key_codec.key_type) or (),
+            )
+
+    def check_prefix(self, state: NamedState, prefix: Prefix) -> None:
+        """Raise ``WrongKey`` if no key of the declared type can begin with ``prefix``."""
+        declared = state.view.key_codec.key_type
+        if declared is not None and never_begins(declared, prefix):
+            name = getattr(declared, "__name__", None) if get_origin(declared) is None else None
+            raise self._wrong_prefix(
+                prefix, f"are of type {name or declared}", classes_of(declared) or ()
+            )
+
+    def check_found(self, selection: KeySelection, prefix: Prefix) -> None:
+        """Raise ``WrongKey`` if a listing has found keys, and none has the type of ``prefix``."""
+        if (key := selection.other_kind) is not ABSENT:
+            kind = "text" if isinstance(prefix, str) else "tuples"
+            raise self._wrong_prefix(prefix, f"such as {shown(key)}, are no {kind}", {type(key)})
+
+    def _wrong_prefix(self, prefix: Prefix, reason: str, classes: Collection[type]) -> WrongKey:
+        comma = "," if reason.startswith("such") else ""
+        advice = "such keys have no prefix"
+        if any(issubclass(one, tuple) for one in classes):
+            advice = "pass a tuple of their first parts, as in prefix=('a',)"
+        elif any(issubclass(one, str) for one in classes):
+            advice = "pass text, as in prefix='a'"
+        return WrongKey(
+            f"no key of step {self._step!r} begins with {shown(prefix)}: its keys{comma} {reason}; {advice}",
+            key=prefix,
+            key_classes=classes,
+        )
 
     def value(self, state: NamedState, key: Hashable) -> object:
         """Return the value of ``key``, or ``ABSENT``. Raises ``OperatorError`` if it cannot be made or copied."""
@@ -210,9 +241,15 @@ class StepAccess:
         return NamedState(view, self._name)
 
     def _unreadable(self) -> FlowDefinitionError:
+        others = [
+            f"{node.name!r} ({node.what})"
+            for task in self._setup.plan.tasks
+            for node in task.nodes
+            if node.stateful and node.name != self._step
+        ]
+        advice = f"state is in {', '.join(others)}" if others else "no other step has keyed state"
         return FlowDefinitionError(
-            f"step {self._step!r} has no state that can be read; after key_by, reduce, fold, aggregate, process, "
-            f"process_async, windows, joins, deduplicate and top have"
+            f"step {self._step!r} ({self._node.what}) has no state that can be read; {advice}"
         )
 
     def _stopped(self, now: JobNow) -> JobStopped:

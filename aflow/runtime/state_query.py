@@ -16,7 +16,7 @@ from functools import partial
 from itertools import chain, islice
 from typing import Any, Final, Literal, Protocol, TypeAlias
 
-from aflow.errors import FlowDefinitionError, JobStopped, shown
+from aflow.errors import FlowDefinitionError, JobStopped, WrongKey, shown
 from aflow.model.key_groups import key_group
 from aflow.model.keys import UnsupportedKey
 from aflow.runtime.checkpoints.stored_state import SelectedRows, StepInCheckpoint, StoredReads
@@ -24,12 +24,10 @@ from aflow.runtime.job_setup import JobSetup
 from aflow.runtime.state_access import JobNow as JobNow
 from aflow.runtime.state_access import NamedState, StepAccess
 from aflow.state.readable_state import ABSENT, FIRST, KeySelection
+from aflow.state.readable_state import Prefix as Prefix
 
 AsOf: TypeAlias = Literal["live", "checkpoint"]
 """The state that is read: that of the running job, or that of its last completed checkpoint."""
-
-Prefix: TypeAlias = str | tuple[Hashable, ...]
-"""The beginning of keys: of text, or the first parts of tuples."""
 
 Item: TypeAlias = tuple[Hashable, Any]
 """A key and its value."""
@@ -96,7 +94,7 @@ class StateReader:
         """Return the value of ``key``; None if there is none.
 
         An aggregate is its result, windows are a list of ``Windowed`` with what they hold now. Raises
-        ``FlowDefinitionError`` for a key that no record can have, or of another type than the declared one of the keys.
+        ``WrongKey`` for a key that no record can have, or of another type than the declared one of the keys.
         """
         return (await self.entry(key, as_of=as_of)).value
 
@@ -107,7 +105,7 @@ class StateReader:
         try:
             group = key_group(key, access.key_groups)
         except UnsupportedKey as exc:
-            raise FlowDefinitionError(f"{shown(key)} is the key of no record: {exc}") from exc
+            raise WrongKey(f"{shown(key)} is the key of no record: {exc}", key=key) from exc
         if as_of == "live":
             state = access.live_of(group)
             access.check_type(state, key)
@@ -133,7 +131,8 @@ class StateReader:
         """Yield keys and their values, in the order of the canonical bytes of keys: text by its code points.
 
         ``prefix`` is text that keys begin with, or a tuple of their first parts; ``after`` the key after which the
-        listing begins; ``limit`` the largest number of keys.
+        listing begins; ``limit`` the largest number of keys. Raises ``WrongKey`` for a ``prefix`` that no key of the
+        declared type can begin with, and, if keys are found but none is text, or a tuple, as the ``prefix`` is.
 
         Live state may change meanwhile. Each key is yielded at most once, and each that has state throughout exactly
         once, with a value that it had during the listing. A restart of the job raises ``JobStopped``. A checkpoint
@@ -179,6 +178,7 @@ class StateReader:
     ) -> AsyncGenerator[list[Item]]:
         """Yield the items in pieces, each of which is read without an await."""
         left, most, now = limit, 1, asyncio.get_running_loop().time
+        first = after is FIRST  # the keys after one may be of another type
         while left is None or left > 0:
             count = SELECTED if left is None else min(left, SELECTED)
             if prefix is not None and not isinstance(prefix, str | tuple):
@@ -186,8 +186,13 @@ class StateReader:
             try:
                 selection = KeySelection(count, after, prefix)
             except UnsupportedKey as exc:
-                raise FlowDefinitionError(f"no record has such a key: {exc}") from exc
+                raise WrongKey(f"no record has such a key: {exc}", key=exc.key) from exc
+            if first and prefix:
+                source.check_prefix(prefix)
             await source.fill(selection)
+            if first and prefix:
+                self._access.check_found(selection, prefix)
+            first = False
             selected, keys_left = 0, iter(selection)
             while keys := list(islice(keys_left, most)):
                 begun = now()
@@ -204,6 +209,10 @@ class StateReader:
 
 class _Source(Protocol):
     """The keys and values of a listing."""
+
+    def check_prefix(self, prefix: Prefix) -> None:
+        """Raise ``WrongKey`` if no key of the declared type can begin with ``prefix``."""
+        ...
 
     async def fill(self, selection: KeySelection) -> None:
         """Select keys, in pieces."""
@@ -228,6 +237,9 @@ class _LiveKeys:
             raise JobStopped("the job has restarted during the listing; list its state again")
         return self._access.live()
 
+    def check_prefix(self, prefix: Prefix) -> None:
+        self._access.check_prefix(self._states()[0][1], prefix)
+
     async def fill(self, selection: KeySelection) -> None:
         scans = (state.view.scan(state.name, selection) for _, state in self._states())
         for _ in selection.fill(chain.from_iterable(scans)):
@@ -250,10 +262,14 @@ class _StoredKeys:
     def __init__(self, access: StepAccess, step: StepInCheckpoint) -> None:
         self._access = access
         self._step = step
-        self._name = access.in_checkpoint(step).name
+        self._empty = access.in_checkpoint(step)
+        self._name = self._empty.name
         #: The rows of the last selection.
         self._selected = SelectedRows(step, {})
         self.checkpoint: Final = step.manifest.id
+
+    def check_prefix(self, prefix: Prefix) -> None:
+        self._access.check_prefix(self._empty, prefix)
 
     async def fill(self, selection: KeySelection) -> None:
         select = partial(self._step.selected, self._name, selection)

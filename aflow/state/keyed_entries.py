@@ -134,7 +134,7 @@ class KeyGroupCodec:
     ) -> None:
         self.operator = operator
         self._codec: Codec[Hashable] = state_codec(key_type)
-        self._key_type: Final = key_type
+        self.key_type: Final = key_type
         self.stored: Final = self._encoder(key_type)
         """Return the bytes of a key, the same after reading and storing it again. Raises ``CodecError``."""
         self._groups = key_groups
@@ -165,7 +165,7 @@ class KeyGroupCodec:
 
     def wrong_type(self, key: Hashable) -> str | None:
         """Return why ``key`` is not of the declared type of keys, for a message; None if it is, or none is declared."""
-        kind = self._key_type
+        kind = self.key_type
         if kind is None:
             return None
         declared = f"its keys are of type {getattr(kind, '__name__', kind)}"

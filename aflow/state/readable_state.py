@@ -40,6 +40,10 @@ _Placed: TypeAlias = tuple[bytes, Hashable]
 _canonical: Final = itemgetter(0)
 
 
+Prefix: TypeAlias = str | tuple[Hashable, ...]
+"""The beginning of keys: of text, or the first parts of tuples."""
+
+
 class Absent(Enum):
     """The type of ``ABSENT`` and ``FIRST``."""
 
@@ -111,7 +115,7 @@ class KeySelection:
         self,
         most: int,
         after: Hashable = FIRST,
-        prefix: str | tuple[Hashable, ...] | None = None,
+        prefix: Prefix | None = None,
     ) -> None:
         self.most: Final = most
         self._after = after
@@ -128,10 +132,23 @@ class KeySelection:
         self.stop: Final = _following(begin)
         #: Sorted lists of keys.
         self._runs: list[list[_Placed]] = []
-        #: The number of keys in them.
-        self.held = 0
+        #: The keys in them, each once: a key with a thousand windows is scanned a thousand times.
+        self._held: set[Hashable] = set()
         #: Keys beyond it are not selected; None before it is known.
         self._last: bytes | None = None
+        #: True once a key was visited that may begin with the prefix: it is text, or a tuple, too.
+        self._has_kind = False
+        self._other_kind: Hashable = ABSENT
+
+    @property
+    def other_kind(self) -> Hashable:
+        """A visited key of another kind than the prefix, if none was of its kind (text or tuples); else ``ABSENT``."""
+        return ABSENT if self._has_kind else self._other_kind
+
+    @property
+    def held(self) -> int:
+        """The number of keys that it holds."""
+        return len(self._held)
 
     def fill(self, scan: Iterable[Sequence[Hashable]]) -> Iterator[None]:
         """Select from the keys of ``scan``, in pieces."""
@@ -143,7 +160,11 @@ class KeySelection:
 
     def matching(self, keys: Iterable[Hashable]) -> list[_Placed]:
         """Return those of ``keys`` that may be selected, with their canonical bytes."""
-        keys = list(keys) if self._prefix is None else list(filter(self._begins, keys))
+        keys = list(keys)
+        if self._prefix is not None:
+            if not self._has_kind:
+                self._find_kind(keys, str if isinstance(self._prefix, str) else tuple)
+            keys = list(filter(self._begins, keys))
         start, begin, stop = self.start, self._begin, self.stop
         return [
             (canonical, key)
@@ -158,10 +179,12 @@ class KeySelection:
         run = self.matching(keys)
         if (last := self._last) is not None:
             run = [placed for placed in run if placed[0] <= last]
+        held = self._held
+        run = [placed for placed in run if placed[1] not in held]
         if run:
             run.sort(key=_canonical)
             self._runs.append(run)
-            self.held += len(run)
+            held.update(key for _, key in run)
 
     def slices(self, size: int = SCANNED) -> Iterator[list[Hashable]]:
         """Yield the selected keys in order, ``size`` at a time; each slice takes less than a millisecond."""
@@ -189,7 +212,12 @@ class KeySelection:
                 visited = 0
                 yield
         self._runs = [kept]
-        self.held = len(kept)
+        self._held = {key for _, key in kept}
+
+    def _find_kind(self, keys: Sequence[Hashable], kind: type) -> None:
+        self._has_kind = any(isinstance(key, kind) for key in keys)
+        if keys:
+            self._other_kind = keys[0]
 
     def _begins(self, key: Hashable) -> bool:
         """Return True if ``key`` begins with the prefix."""
@@ -227,14 +255,14 @@ def scanned(keys: Sequence[Hashable]) -> Iterator[Sequence[Hashable]]:
         yield keys[start : start + SCANNED]
 
 
-def in_time_order(places: Callable[[], Iterable[P]]) -> Iterator[P]:
-    """Yield the present ``places`` of keys in ascending order, with those added meanwhile that follow the last one.
+def in_time_order(places: Callable[[], Iterable[P]], exists: Callable[[P], bool]) -> Iterator[P]:
+    """Yield the present ``places`` of keys in ascending order, and then those that were added meanwhile.
 
     For scans of places of which the lowest is removed first, such as windows. Whenever a key is removed from a place
-    that was not yielded yet, it can only remain in a higher one, which is yielded later.
+    that was not yielded yet, it can only remain in a higher one, which is yielded later. A place that does not exist
+    any more is not yielded.
     """
-    left = list(places())
-    while left:
-        last = min(left)
-        yield last
-        left = [place for place in places() if place > last]
+    seen: set[P] = set()
+    while fresh := sorted(place for place in places() if place not in seen):
+        seen.update(fresh)
+        yield from filter(exists, fresh)

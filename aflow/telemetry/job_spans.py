@@ -92,8 +92,8 @@ class JobSpans(JobTelemetry):
             kind,
             {
                 "aflow.checkpoint.id": info.id,
-                "aflow.checkpoint.kind": info.kind.name.lower(),
-                "aflow.checkpoint.outcome": info.outcome.name.lower(),
+                "aflow.checkpoint.kind": info.kind.value,
+                "aflow.checkpoint.outcome": info.outcome.value,
                 "aflow.checkpoint.path": info.path,
                 "aflow.checkpoint.size": info.bytes,
                 "aflow.checkpoint.subtasks": len(parts),

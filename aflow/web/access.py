@@ -29,7 +29,7 @@ class Access:
         given = _bearer(headers)
         reads = hmac.compare_digest(given, self._read)
         if not (reads or (self._write is not None and hmac.compare_digest(given, self._write))):
-            raise WebError(401, "unauthorized", "send 'Authorization: Bearer <read_token>'", _ASK)
+            raise _unauthorized(given, "read_token")
 
     def check_write(self, headers: Mapping[str, str]) -> None:
         """Raise ``WebError``: 403 if there is no token for writes, 401 if ``headers`` do not have it."""
@@ -40,8 +40,18 @@ class Access:
                 "this application does not accept writes: give it a token, as in "
                 "aflow.web.app(job, token=os.environ['AFLOW_TOKEN']), and send 'Authorization: Bearer <token>'",
             )
-        if not hmac.compare_digest(_bearer(headers), self._write):
-            raise WebError(401, "unauthorized", "send 'Authorization: Bearer <token>'", _ASK)
+        given = _bearer(headers)
+        if not hmac.compare_digest(given, self._write):
+            raise _unauthorized(given, "token")
+
+
+def _unauthorized(given: bytes, needed: str) -> WebError:
+    """Return the response to a request with the token ``given``, which is none or a wrong one."""
+    if given:
+        text = f"the token of the request is wrong: 'Authorization: Bearer …' must have the {needed} of aflow.web"
+    else:
+        text = f"the request has no token: send 'Authorization: Bearer <{needed}>'"
+    return WebError(401, "unauthorized", text, _ASK)
 
 
 def _bytes_of(token: object, name: str) -> bytes | None:

@@ -26,8 +26,8 @@ def app(jobs: Jobs, *, token: str | None = None, read_token: str | None = None) 
     the present ones. Writes need ``token``, and are refused without one; reads need ``read_token`` if there is one.
     Requests must be handled on the event loop of the jobs.
 
-    Raises ``FlowDefinitionError`` for values that are no jobs, two jobs with one name, and tokens that no header can
-    contain.
+    Raises ``FlowDefinitionError`` for values that are no jobs, two jobs of a sequence with one name, and tokens that
+    no header can contain.
     """
     return router_of(WebApi(jobs, token=token, read_token=read_token))
 

@@ -26,11 +26,12 @@ class JobCollector(Collector):
 
     Takes a job, several jobs, or a function that returns the present ones. Register one collector for all jobs: a
     registry refuses a second one, which has the same names. Scrape it on the thread of the event loop. Raises
-    ``FlowDefinitionError`` for other values, and if two jobs have one name.
+    ``FlowDefinitionError`` for other values, and if two jobs of a sequence have one name.
     """
 
-    def __init__(self, jobs: Jobs) -> None:
-        self._jobs = PresentJobs(jobs)
+    def __init__(self, jobs: Jobs | PresentJobs) -> None:
+        """``PresentJobs`` are those of an application that has them already."""
+        self._jobs = jobs if isinstance(jobs, PresentJobs) else PresentJobs(jobs)
         self._memory: WeakKeyDictionary[Job, MetricMemory] = WeakKeyDictionary()
 
     def describe(self) -> Iterable[Family]:
@@ -41,14 +42,14 @@ class JobCollector(Collector):
         """Return all metrics with their present values. Raises errors of the function that returns the jobs."""
         families = _families()
         families[BUILD[0]].add_metric([VERSION], 1)
-        for job in self._jobs.by_name().values():
-            self._add_job(families, job)
+        for name, job in self._jobs.by_address().items():
+            self._add_job(families, job, name)
         return families.values()
 
-    def _add_job(self, families: Mapping[str, Family], job: Job) -> None:
+    def _add_job(self, families: Mapping[str, Family], job: Job, address: str) -> None:
         memory = self._memory.setdefault(job, MetricMemory())
-        for name, labels, value in samples(job, memory):
-            families[name].add_metric([_text(label) for label in labels], value)
+        for name, (_, *labels), value in samples(job, memory):
+            families[name].add_metric([_text(label) for label in (address, *labels)], value)
 
 
 def labels_of(name: str) -> tuple[str, ...]:

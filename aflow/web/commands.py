@@ -55,9 +55,9 @@ class JobCommands:
             taken = await job.savepoint(wanted.path)
         except AflowError as exc:
             raise _refused(job, exc) from exc
-        return {"job": job.name, "savepoint": checkpoint_view(taken)}
+        return checkpoint_view(taken)
 
-    async def stop(self, job: Job, request: WebRequest) -> dict[str, Any]:
+    async def stop(self, job: Job, request: WebRequest) -> None:
         """Begin to stop a job, without waiting for its end. Raises ``WebError``.
 
         The host waits for the end: its ``wait`` and its block raise the failure of the job, if there is one.
@@ -75,7 +75,6 @@ class JobCommands:
         if wanted.deadline is not None:
             loop = asyncio.get_running_loop()
             loop.call_later(wanted.deadline, self._on_deadline, job, wanted.deadline)
-        return {"job": job.name, "status": job.status.name}
 
     def _check_checkpointing(self, job: Job) -> None:
         if job.setup.recovery.checkpointing is None:
@@ -88,13 +87,11 @@ class JobCommands:
     def _on_deadline(self, job: Job, seconds: float) -> None:
         if not job.running:
             return
-        metrics = job.metrics()
         _log.warning(
-            "job %r is cancelled, since it did not end within %g s; left were %d queued records and %d calls",
+            "job %r is cancelled, since it did not end within %g s; left: %s",
             job.name,
             seconds,
-            sum(task.queued_records for task in metrics.tasks),
-            sum(step.calls.in_flight for step in metrics.steps.values() if step.calls is not None),
+            job.unfinished_work(),
         )
         cancelling = asyncio.create_task(job.cancel(), name=f"aflow cancel {job.name}")
         self._cancelling.add(cancelling)

@@ -36,6 +36,9 @@ LONGEST: Final = 30.0
 
 CONTENT_TYPE: Final = "text/event-stream"
 
+#: The number of the snapshot of a job that has ended.
+_FINAL: Final = -1
+
 
 class EventStreams:
     """The open streams of an application."""
@@ -67,16 +70,19 @@ class EventStreams:
         self._open.discard(stream)
 
     def job(self, name: str) -> Job | None:
-        """Return the present job of a name; None if there is none."""
-        return self._jobs.by_name().get(name)
+        """Return the present job of an address; None if there is none."""
+        return self._jobs.by_address().get(name)
 
-    def description(self, job: Job) -> bytes:
+    def description(self, job: Job, name: str) -> bytes:
         """Return the event with all about a job that does not change."""
-        return event("job", {**description_view(job), "writes": self._writes})
+        return event("job", {**description_view(job, name), "writes": self._writes})
 
     def snapshot(self, job: Job, now: float) -> bytes:
-        """Return the snapshot for the interval of ``now`` (seconds of the loop), which all clients get."""
-        number = math.floor(now / INTERVAL)
+        """Return the snapshot for the interval of ``now`` (seconds of the loop), which all clients get.
+
+        That of a job that has ended is made after its end: nothing follows it.
+        """
+        number = _FINAL if job.status.has_ended else math.floor(now / INTERVAL)
         last = self._snapshots.get(job)
         if last is None or last[0] != number:
             last = number, event("snapshot", snapshot_view(job))
@@ -123,11 +129,13 @@ class EventStream:
 
     def _events(self, now: float) -> bytes:
         job = self._streams.job(self._job)
+        if job is None and self._described is not None and self._described.status.has_ended:
+            job = self._described  # the host has removed it, and the client has not seen its end
         if job is None:
             return self._end(None)
         described = b""
         if job is not self._described:
-            described = self._streams.description(job)
+            described = self._streams.description(job, self._job)
             self._described = job
         snapshot = self._streams.snapshot(job, now)
         if not job.status.has_ended:
@@ -138,7 +146,7 @@ class EventStream:
         """Return the last event; the stream is due at once, so that its end is not delayed."""
         self._ended = True
         self.due = asyncio.get_running_loop().time()
-        return event("end", {"status": None if status is None else status.name})
+        return event("end", {"status": None if status is None else status.value})
 
 
 def event(name: str, value: Mapping[str, Any]) -> bytes:

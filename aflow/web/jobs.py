@@ -2,43 +2,90 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Sequence
+from itertools import count
 from typing import TypeAlias, cast
 
 from aflow.errors import FlowDefinitionError, shown
 from aflow.runtime.job import Job
+
+_log = logging.getLogger("aflow.web")
 
 Jobs: TypeAlias = Job | Sequence[Job] | Callable[[], Job | Sequence[Job]]
 """A job, several jobs, or a function that returns the present ones: for services that replace their jobs."""
 
 
 class PresentJobs:
-    """Returns the jobs by name. Raises ``FlowDefinitionError`` for a value that is none of ``Jobs``."""
+    """Returns the jobs by address, which is the name of a job unless a function returns several of that name.
+
+    Services that replace a job have two of one name for a while. A job that has ended then has no address: its
+    successor has it. If several have not ended, the further ones are at ``name~2`` and so on, in their order. If all
+    have ended, the last one has the address. Raises ``FlowDefinitionError`` for a value that is none of ``Jobs``, and
+    for several jobs of one name that no function returns.
+    """
 
     def __init__(self, jobs: Jobs) -> None:
+        #: Names that were logged because several jobs have them.
+        self._warned: set[str] = set()
         if callable(jobs):
             self._find = jobs
         else:
-            _by_name(jobs)  # raises now instead of at each request
+            _check_names(_checked(jobs))  # raises now instead of at each request
             self._find = lambda: jobs
 
-    def by_name(self) -> dict[str, Job]:
-        """Return the present jobs. Raises ``FlowDefinitionError`` if two have one name, and errors of the function."""
-        return _by_name(self._find())
+    def by_address(self) -> dict[str, Job]:
+        """Return the present jobs. Raises ``FlowDefinitionError`` for a value that is no job, and errors of the
+        function."""
+        jobs = _checked(self._find())
+        names = {job.name for job in jobs}
+        if len(names) == len(jobs):
+            return {job.name: job for job in jobs}
+        found: dict[str, Job] = {}
+        for name in dict.fromkeys(job.name for job in jobs):
+            first, *further = _addressed([job for job in jobs if job.name == name])
+            found[name] = first
+            if further:
+                self._warn(name)
+            addresses = (f"{name}~{number}" for number in count(2))
+            free = (address for address in addresses if address not in names)
+            found.update(zip(free, further, strict=False))
+        return found
+
+    def _warn(self, name: str) -> None:
+        if name not in self._warned:
+            self._warned.add(name)
+            _log.warning(
+                "several jobs are named %r, and have not ended: from the second on, their addresses and metrics have "
+                "the names '%s~2' and so on; name their flows differently",
+                name,
+                name,
+            )
 
 
-def _by_name(jobs: object) -> dict[str, Job]:
-    found: dict[str, Job] = {}
+def _addressed(jobs: list[Job]) -> list[Job]:
+    """Return those of ``jobs``, which have one name, that have an address."""
+    return [job for job in jobs if not job.status.has_ended] or jobs[-1:]
+
+
+def _checked(jobs: object) -> list[Job]:
+    """Return the jobs, each once. Raises ``FlowDefinitionError`` for another value."""
+    found: dict[Job, None] = {}
     for job in [jobs] if isinstance(jobs, Job) else _listed(jobs):
         if not isinstance(job, Job):
             raise FlowDefinitionError(_refusal(job))
-        if job.name in found:
+        found[job] = None
+    return list(found)
+
+
+def _check_names(jobs: Sequence[Job]) -> None:
+    names = [job.name for job in jobs]
+    for name in names:
+        if names.count(name) > 1:
             raise FlowDefinitionError(
-                f"two jobs are named {job.name!r}, and their addresses and metrics would be the same; "
+                f"two jobs are named {name!r}, and their addresses and metrics would be the same; "
                 f"name their flows differently"
             )
-        found[job.name] = job
-    return found
 
 
 def _listed(jobs: object) -> Sequence[object]:

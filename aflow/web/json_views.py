@@ -24,22 +24,22 @@ View: TypeAlias = dict[str, Any]
 _NO_SETTINGS: Final = frozenset({"random", "clock", "on_event"})
 
 
-def job_summary(job: Job) -> View:
-    """Return the entry of ``job`` in the list of jobs."""
+def job_summary(job: Job, name: str) -> View:
+    """Return the entry of ``job`` in the list of jobs; ``name`` is that of its address."""
     return {
-        "name": job.name,
-        "status": job.status.name,
+        "name": name,
+        "status": job.status.value,
         "failure": failure_view(job.failure),
         "restarts": job.metrics().restarts,
     }
 
 
-def job_view(job: Job) -> View:
-    """Return all about ``job`` but its checkpoints."""
+def job_view(job: Job, name: str) -> View:
+    """Return all about ``job`` but its checkpoints; ``name`` is that of its address."""
     setup = job.setup
     return {
-        "name": job.name,
-        "status": job.status.name,
+        "name": name,
+        "status": job.status.value,
         "failure": failure_view(job.failure),
         "restarts": [restart_view(one) for one in job.restarts],
         "graph": graph_view(setup.plan),
@@ -87,8 +87,8 @@ def checkpoint_view(info: CheckpointInfo) -> View:
     """Return one checkpoint with the parts of its subtasks."""
     return {
         "id": info.id,
-        "kind": info.kind.name,
-        "outcome": info.outcome.name,
+        "kind": info.kind.value,
+        "outcome": info.outcome.value,
         "triggered_at": info.triggered_at,
         "duration_ms": info.duration_ms,
         "bytes": info.bytes,

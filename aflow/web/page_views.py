@@ -22,10 +22,10 @@ from aflow.web.json_views import (
 _LATEST: Final = 20
 
 
-def description_view(job: Job) -> View:
-    """Return all about ``job`` that does not change, and its checkpoints so far."""
+def description_view(job: Job, name: str) -> View:
+    """Return all about ``job`` that does not change, and its checkpoints so far; ``name`` is that of its address."""
     return {
-        "name": job.name,
+        "name": name,
         "version": VERSION,
         "graph": graph_view(job.setup.plan),
         "configuration": configuration_view(job),
@@ -41,7 +41,7 @@ def snapshot_view(job: Job) -> View:
     return {
         "at": clock_on(loop, job.setup.options.clock).now(),
         "steady": loop.time(),
-        "status": job.status.name,
+        "status": job.status.value,
         "failure": failure_view(job.failure),
         "restarts": [restart_view(one) for one in job.restarts[-_LATEST:]],
         "metrics": job.metrics(),

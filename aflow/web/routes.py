@@ -6,8 +6,9 @@ the exposition of Prometheus, the files of the page, and the events of a job, wh
 
 from __future__ import annotations
 
+import asyncio
 import logging
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from functools import partial
 from typing import Final, TypeAlias
@@ -38,7 +39,7 @@ from aflow.web.state_view import (
     state_list,
     state_view,
 )
-from aflow.web.static_files import static_response
+from aflow.web.static_files import StaticFile, static_files, static_response
 
 Handler: TypeAlias = Callable[[WebRequest], Awaitable[WebResponse | WebStream]]
 
@@ -67,8 +68,8 @@ class WebApi:
     """Answers requests about jobs.
 
     ``token`` is the one for writes, without which all are refused; ``read_token`` the one for reads, without which they
-    are open. Raises ``FlowDefinitionError`` for values that are no jobs, two jobs with one name, and tokens that no
-    header can contain.
+    are open. Raises ``FlowDefinitionError`` for values that are no jobs, two jobs of a sequence with one name, and
+    tokens that no header can contain.
     """
 
     def __init__(self, jobs: Jobs, *, token: str | None, read_token: str | None) -> None:
@@ -76,8 +77,10 @@ class WebApi:
         self._access = Access(token, read_token)
         self._commands = JobCommands()
         self._streams = EventStreams(self._jobs, writes=token is not None)
+        #: The files of the page, by their paths; None before the first request for one.
+        self._files: Mapping[str, StaticFile] | None = None
         self._registry = CollectorRegistry()
-        self._registry.register(JobCollector(jobs))
+        self._registry.register(JobCollector(self._jobs))
 
     def close(self) -> None:
         """End all streams within a second, and refuse others: the server of the application is about to end."""
@@ -137,11 +140,13 @@ class WebApi:
             case ["api", "jobs", job, "stop"]:
                 return "POST", partial(self._stop, job)
             case _:
-                raise WebError(404, "unknown_path", f"there are {', '.join(_ROUTES)}")
+                raise WebError(404, "unknown_path", f"the paths are {', '.join(_ROUTES)}")
 
     async def _file(self, name: str, request: WebRequest) -> WebResponse:
         # Open even if reads need a token: the page has no data of its own, and asks for the token.
-        return static_response(name, request.headers)
+        if self._files is None:  # a megabyte is read and hashed, not on the loop of the jobs
+            self._files = await asyncio.to_thread(static_files)
+        return static_response(self._files, name, request.headers)
 
     async def _live(self, request: WebRequest) -> WebResponse:
         statuses = self._statuses()
@@ -158,7 +163,7 @@ class WebApi:
         )
 
     def _statuses(self) -> dict[str, JobStatus]:
-        return {name: job.status for name, job in self._jobs.by_name().items()}
+        return {name: job.status for name, job in self._jobs.by_address().items()}
 
     async def _metrics(self, request: WebRequest) -> WebResponse:
         self._access.check_read(request.headers)
@@ -168,41 +173,44 @@ class WebApi:
     async def _list(self, request: WebRequest) -> WebResponse:
         self._access.check_read(request.headers)
         request.arguments()
-        jobs = self._jobs.by_name().values()
-        return json_response(200, {"jobs": [job_summary(job) for job in jobs]})
+        jobs = self._jobs.by_address().items()
+        return json_response(200, {"jobs": [job_summary(job, name) for name, job in jobs]})
 
     async def _job(self, name: str, request: WebRequest) -> WebResponse:
-        return json_response(200, job_view(self._readable(name, request)))
+        return json_response(200, job_view(self._readable(name, request), name))
 
     async def _checkpoints(self, name: str, request: WebRequest) -> WebResponse:
         job = self._readable(name, request)
         return json_response(
-            200, {"job": job.name, "checkpoints": [checkpoint_view(one) for one in job.checkpoints]}
+            200, {"job": name, "checkpoints": [checkpoint_view(one) for one in job.checkpoints]}
         )
 
     async def _events(self, name: str, request: WebRequest) -> WebResponse | WebStream:
-        job = self._readable(name, request)
+        self._readable(name, request)
         if request.method == "HEAD":
             return WebResponse(200, CONTENT_TYPE, b"")
-        return WebStream(200, CONTENT_TYPE, self._streams.open(job.name))
+        return WebStream(200, CONTENT_TYPE, self._streams.open(name))
 
     async def _state(self, name: str, step: str, key: str, request: WebRequest) -> WebResponse:
         job = self._readable(name, request, *KEY_ARGUMENTS)
         arguments = request.arguments(*KEY_ARGUMENTS)
-        return json_response(200, await state_view(job, step, key, arguments))
+        return json_response(200, {"job": name, **await state_view(job, step, key, arguments)})
 
     async def _states(self, name: str, step: str, request: WebRequest) -> WebResponse:
         job = self._readable(name, request, *LIST_ARGUMENTS)
         arguments = request.arguments(*LIST_ARGUMENTS)
-        return json_response(200, await state_list(job, step, arguments))
+        return json_response(200, {"job": name, **await state_list(job, step, arguments)})
 
     async def _savepoint(self, name: str, request: WebRequest) -> WebResponse:
         job = self._writable(name, request)
-        return json_response(201, await self._commands.savepoint(job, request))
+        return json_response(
+            201, {"job": name, "savepoint": await self._commands.savepoint(job, request)}
+        )
 
     async def _stop(self, name: str, request: WebRequest) -> WebResponse:
         job = self._writable(name, request)
-        return json_response(202, await self._commands.stop(job, request))
+        await self._commands.stop(job, request)
+        return json_response(202, {"job": name, "status": job.status.value})
 
     def _readable(self, name: str, request: WebRequest, *arguments: str) -> Job:
         self._access.check_read(request.headers)
@@ -215,13 +223,14 @@ class WebApi:
         return self._found(name)
 
     def _found(self, name: str) -> Job:
-        jobs = self._jobs.by_name()
+        jobs = self._jobs.by_address()
         if name not in jobs:
+            present = "no jobs" if not jobs else f"job{'s' if len(jobs) > 1 else ''} {listed(jobs)}"
             raise WebError(
-                404, "unknown_job", f"there is no job {name!r}; there are {listed(jobs)}"
+                404, "unknown_job", f"no job is named {name!r}; this application has {present}"
             )
         return jobs[name]
 
 
 def _health(status: str, statuses: dict[str, JobStatus]) -> dict[str, object]:
-    return {"status": status, "jobs": {name: one.name for name, one in statuses.items()}}
+    return {"status": status, "jobs": {name: one.value for name, one in statuses.items()}}

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import re
 from base64 import urlsafe_b64decode, urlsafe_b64encode
-from collections.abc import Callable, Generator, Hashable
+from collections.abc import Callable, Collection, Generator, Hashable
 from contextlib import contextmanager
+from enum import Enum
+from types import NoneType
 from typing import Any, Final, cast
 
 import msgspec
@@ -17,6 +19,7 @@ from aflow.errors import (
     JobStopped,
     OperatorError,
     RestoreError,
+    WrongKey,
     shown,
 )
 from aflow.model.keys import UnsupportedKey, encode_key
@@ -24,7 +27,6 @@ from aflow.model.time import to_datetime
 from aflow.model.windows import GLOBAL_WINDOW, Windowed
 from aflow.operators.joins.buffered_records import BufferedRecords, TimedRecord
 from aflow.runtime.job import Job
-from aflow.runtime.state_access import WrongKey
 from aflow.runtime.state_query import AsOf, StateReader
 from aflow.state.readable_state import FIRST, KeyCursor
 from aflow.web.messages import WebError, encoded
@@ -46,17 +48,25 @@ async def state_view(job: Job, step: str, key: str, arguments: dict[str, str]) -
     A value without a JSON form is described by ``text``. Raises ``WebError``.
     """
     name, as_of = arguments.get("name"), _as_of(job, arguments)
-    parsed = parsed_key(key, arguments.get("type", "str"))
+    kind = arguments.get("type", "str")
+    parsed = parsed_key(key, kind)
     with _refusals(job):
-        entry = await _reader(job, step, name).entry(parsed, as_of=as_of)
+        try:
+            entry = await _reader(job, step, name).entry(parsed, as_of=as_of)
+        except WrongKey as exc:
+            advice = _key_advice(exc.key_classes)
+            raise WebError(400, "invalid_key", f"{exc}{advice}") from exc
     if not entry.exists:
+        other = (
+            "no string needs ?type=int or ?type=json" if kind == "str" else "text needs ?type=str"
+        )
         raise WebError(
             404,
             "unknown_key",
             f"step {step!r} has no state of key {shown(parsed)}; the path without a key lists keys, and a key that is "
-            f"no string needs ?type=int or ?type=json",
+            f"{other}",
         )
-    head = {"job": job.name, "step": step, "name": name}
+    head = {"step": step, "name": name}
     return {**head, **_checkpoint(entry.checkpoint), "key": parsed, **_value(entry.value)}
 
 
@@ -68,11 +78,14 @@ async def state_list(job: Job, step: str, arguments: dict[str, str]) -> dict[str
     name, as_of = arguments.get("name"), _as_of(job, arguments)
     prefix, limit, after = _prefix(arguments), _limit(arguments), _after(arguments)
     with _refusals(job):
-        page = await _reader(job, step, name).page(
-            prefix=prefix, limit=limit, after=after, as_of=as_of
-        )
+        try:
+            page = await _reader(job, step, name).page(
+                prefix=prefix, limit=limit, after=after, as_of=as_of
+            )
+        except WrongKey as exc:
+            advice = _prefix_advice(exc.key_classes)
+            raise WebError(400, "invalid_query", f"{exc}{advice}") from exc
     return {
-        "job": job.name,
         "step": step,
         "name": name,
         **_checkpoint(page.checkpoint),
@@ -95,8 +108,6 @@ def _refusals(job: Job) -> Generator[None]:
     """Raise ``WebError`` for what reads of state raise."""
     try:
         yield
-    except WrongKey as exc:
-        raise WebError(400, "invalid_key", str(exc)) from exc
     except FlowDefinitionError as exc:
         raise WebError(404, "unknown_state", str(exc)) from exc
     except JobStopped as exc:
@@ -175,8 +186,39 @@ def parsed_key(text: str, kind: str) -> Hashable:
         key = parse(text)
         encode_key(key)
     except (ValueError, UnsupportedKey, RecursionError) as exc:
-        raise WebError(400, "invalid_key", f"{text!r} is no key of type {kind}: {exc}") from exc
+        advice = "" if kind == "str" else "; a key that is text needs ?type=str"
+        raise WebError(
+            400, "invalid_key", f"{shown(text)} is no key of type {kind}: {exc}{advice}"
+        ) from exc
     return key
+
+
+def _key_advice(classes: Collection[type]) -> str:
+    """Return the parameter that keys of these classes need, as the end of a message."""
+    if not classes:
+        return ""
+    kinds = sorted({_kind_of(one) or "" for one in classes})
+    if "" not in kinds:
+        return f"; send ?type={' or ?type='.join(kinds)}"
+    return "; such a key cannot be written into an address: the path without a key lists keys"
+
+
+def _prefix_advice(classes: Collection[type]) -> str:
+    """Return the parameters of a prefix for keys of these classes, as the end of a message."""
+    if any(issubclass(one, tuple) for one in classes):
+        return '; here as ?type=json&prefix=["a"]'
+    if any(issubclass(one, str) for one in classes):
+        return "; here as ?type=str&prefix=a"
+    return ""
+
+
+def _kind_of(key_class: type) -> str | None:
+    """Return the ``type`` of a key of this class; None if a request cannot have one."""
+    if issubclass(key_class, bool | float | tuple | NoneType):
+        return "json"
+    if issubclass(key_class, Enum):
+        return None
+    return next((one.__name__ for one in (str, int) if issubclass(key_class, one)), None)
 
 
 def _int_key(text: str) -> int:

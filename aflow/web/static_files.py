@@ -40,9 +40,11 @@ class StaticFile:
     etag: str
 
 
-def static_response(name: str, headers: Mapping[str, str]) -> WebResponse:
-    """Return a file of the page; without its content if the client has it. Raises ``WebError`` 404."""
-    file = _files().get(name)
+def static_response(
+    files: Mapping[str, StaticFile], name: str, headers: Mapping[str, str]
+) -> WebResponse:
+    """Return one of ``files``; without its content if the client has it. Raises ``WebError`` 404."""
+    file = files.get(name)
     if file is None:
         raise WebError(404, "unknown_path", f"the page has no file {name!r}")
     more = {**_HEADERS, "etag": file.etag}
@@ -52,8 +54,8 @@ def static_response(name: str, headers: Mapping[str, str]) -> WebResponse:
 
 
 @cache
-def _files() -> dict[str, StaticFile]:
-    """Return all files by their paths below the folder."""
+def static_files() -> Mapping[str, StaticFile]:
+    """Return all files of the page by their paths below the folder. Blocks when it is called first."""
     return {
         path.relative_to(_FOLDER).as_posix(): _read(path)
         for path in sorted(_FOLDER.rglob("*"))

@@ -34,8 +34,9 @@ class Reconnect:
     """The delays and the bound of the attempts of a connector to reach its server again.
 
     The delay before attempt n is random between 0 and ``delay`` × 2ⁿ, at most ``most``. After ``give_up_after`` without
-    success the job fails with the last error, and its restart strategy applies; None: never. Raises
-    ``FlowDefinitionError`` for durations that are not positive.
+    success the job fails with the last error, and its restart strategy applies; None: never. It counts from the present
+    loss: a connection that was back for longer than ``most`` is a success. Raises ``FlowDefinitionError`` for durations
+    that are not positive.
     """
 
     delay: timedelta = timedelta(milliseconds=200)
@@ -63,6 +64,10 @@ class Retries:
 
     ``place`` names the server and what is read or written, without credentials. ``lost`` are the errors of the client
     that mean a lost connection.
+
+    An operation may wait for longer than ``give_up_after`` on a connection that works, as a long poll does. So a
+    connection is back when ``renew`` has returned, or when the operation has called ``connected``. One that is lost
+    soon after is not: a proxy accepts connections to a server that is away.
     """
 
     def __init__(
@@ -80,6 +85,12 @@ class Retries:
         self._lost = lost
         self._failed = failed
         self._random = random or Random()
+        #: The time (s of the loop) since which there is a connection; None while it is lost.
+        self._connected_at: float | None = None
+
+    def connected(self) -> None:
+        """Take notice that the connection was opened again; for operations without ``renew``."""
+        self._connected_at = asyncio.get_running_loop().time()
 
     async def run(
         self,
@@ -98,8 +109,13 @@ class Retries:
             try:
                 if attempt and renew is not None:
                     await renew()
+                    self.connected()
                 result = await operation()
             except self._lost as exc:
+                if attempt and self._was_back(now()):
+                    self._log_return(first_loss, attempt)
+                    attempt = 0
+                self._connected_at = None
                 attempt += 1
                 if attempt == 1:
                     first_loss = now()
@@ -108,9 +124,20 @@ class Retries:
                 await asyncio.sleep(self._reconnect.delay_before(attempt, self._random))
             else:
                 if attempt:
-                    after = f"again after {now() - first_loss:.1f} s and {attempt} attempts"
-                    self._log(logging.INFO, "connection_back", after)
+                    self._log_return(first_loss, attempt)
                 return result
+
+    def _was_back(self, now: float) -> bool:
+        """Return True if the connection that is lost ``now`` had worked again."""
+        since, least = self._connected_at, self._reconnect.most.total_seconds()
+        return since is not None and now - since > least
+
+    def _log_return(self, first_loss: float, attempts: int) -> None:
+        """Log that the connection is back, after the time until it was opened."""
+        opened = self._connected_at
+        end = asyncio.get_running_loop().time() if opened is None else opened
+        after = f"again after {end - first_loss:.1f} s and {attempts} attempts"
+        self._log(logging.INFO, "connection_back", after)
 
     def _give_up_if_late(self, since: float, attempts: int, cause: BaseException) -> None:
         bound = self._reconnect.give_up_after

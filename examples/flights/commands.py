@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, Final, TypeVar
+from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 import click
 
 import aflow as af
 from flights.job import ExitStatus, Recovery
+
+if TYPE_CHECKING:
+    from flights.replay import Replay
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -107,6 +111,28 @@ def main() -> None:
 @click.option(
     "--web", is_flag=True, help="Print the address of a page that shows the job, until Ctrl-C."
 )
+@click.option(
+    "--through",
+    type=click.Choice(["kafka"]),
+    help="Publish the inputs to Kafka, read them from there, and write hours and days to PostgreSQL. "
+    "Topics and tables of an earlier replay are removed.",
+)
+@click.option(
+    "--kafka",
+    envvar="KAFKA",
+    default="localhost:9092",
+    show_default=True,
+    show_envvar=True,
+    help="Servers of Kafka, for --through.",
+)
+@click.option(
+    "--postgres",
+    envvar="DATABASE_URL",
+    default="postgresql://localhost/postgres",
+    show_envvar=True,
+    help="Database of --through: postgresql://user:password@host:port/name.",
+)
+@click.option("--published", is_flag=True, hidden=True)
 @click.option("--no-tables", is_flag=True, hidden=True)
 def replay(
     output: Path,
@@ -119,6 +145,10 @@ def replay(
     restore: str,
     restarts: int,
     web: bool,
+    through: str | None,
+    kafka: str,
+    postgres: str,
+    published: bool,
     no_tables: bool,
 ) -> None:
     """Replay the year: worst hours and days, delays in wind and around storms, days of aircraft.
@@ -158,8 +188,16 @@ def replay(
         kill_after=kill_after,
         tables=not no_tables,
         web=web,
+        published=published,
     )
-    _exit_with(lambda: run_replay(chosen))
+    _exit_with(lambda: run_replay(_through(chosen, kafka, postgres) if through else chosen))
+
+
+def _through(replay: Replay, kafka: str, postgres: str) -> Replay:
+    """Return ``replay`` with its ends at servers. Raises ``ConnectorError`` if a client is not installed."""
+    from flights.through.servers import Servers
+
+    return dataclasses.replace(replay, through=Servers(kafka, postgres))
 
 
 @main.command()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import subprocess
 import sys
 import time
@@ -10,7 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from rich.console import Console
 
@@ -20,7 +21,18 @@ from flights.display import ProgressDisplay
 from flights.files import Files
 from flights.job import NO_RECOVERY, ExitStatus, Recovery, run_job
 from flights.pipeline import build
-from flights.tables import counted, new_york, show_totals, show_weather, show_worst
+from flights.tables import (
+    counted,
+    days_of,
+    hours_of,
+    new_york,
+    show_totals,
+    show_weather,
+    show_worst,
+)
+
+if TYPE_CHECKING:
+    from flights.through.servers import Servers
 
 #: Interval of the checkpoints of a replay that is killed; a replay takes seconds.
 CRASH_INTERVAL: Final = timedelta(milliseconds=500)
@@ -42,6 +54,10 @@ class Replay:
     """False shows progress only."""
     web: bool = False
     """Show the job on the page of aflow.web, until Ctrl-C."""
+    through: Servers | None = None
+    """Servers from which the pipeline reads, and into which it writes; None: files."""
+    published: bool = False
+    """True if the servers have the inputs already."""
 
 
 def run_replay(replay: Replay) -> ExitStatus:
@@ -60,6 +76,10 @@ def run_replay(replay: Replay) -> ExitStatus:
         "event time is the scheduled departure (UTC).",
         soft_wrap=True,
     )
+    if replay.through is not None and not replay.published:
+        with console.status("publishing flights and weather to Kafka"):
+            replay.through.publish(files)
+        console.print("Flights and weather are in Kafka, hours and days go to PostgreSQL.")
     if replay.kill_after is not None:
         replay = _crash(console, files, replay, replay.kill_after)
     return _run(console, data, files, replay)
@@ -79,7 +99,13 @@ def prepare(data: FlightData, files: Files, records: int | None) -> int:
 
 def _run(console: Console, data: FlightData, files: Files, replay: Replay) -> ExitStatus:
     started = time.monotonic()
-    flow = build(files.source(), files.weather_source(), files.sinks(), max_delay=replay.max_delay)
+    ends = replay.through
+    flow = build(
+        files.source() if ends is None else ends.source(),
+        files.weather_source() if ends is None else ends.weather_source(),
+        files.sinks() if ends is None else ends.sinks(files),
+        max_delay=replay.max_delay,
+    )
     ended = run_job(
         flow,
         ProgressDisplay(console),
@@ -89,7 +115,9 @@ def _run(console: Console, data: FlightData, files: Files, replay: Replay) -> Ex
     )
     seconds = time.monotonic() - started
     if ended.status == ExitStatus.DONE and replay.tables:
-        show_worst(console, data, files)
+        hours = hours_of(files) if ends is None else ends.hours()
+        days = days_of(files) if ends is None else ends.days()
+        show_worst(console, data, hours, days)
         show_weather(console, files, new_york())
         show_totals(console, ended.metrics, files, replay.max_delay, seconds=seconds)
     return ended.status
@@ -105,7 +133,10 @@ def _crash(console: Console, files: Files, replay: Replay, after: timedelta) -> 
     options = ["--output", str(replay.output), "--parallelism", str(replay.parallelism)]
     options += ["--max-delay", f"{replay.max_delay.total_seconds():g}s"]
     options += [] if replay.records is None else ["--records", str(replay.records)]
-    if run_and_kill(options, files.checkpoints, after):
+    if replay.through is not None:
+        options += ["--through", "kafka", "--published", "--kafka", replay.through.kafka]
+    database = None if replay.through is None else replay.through.postgres
+    if run_and_kill(options, files.checkpoints, after, database=database):
         count = len(list(files.checkpoints.glob("checkpoint-*.json")))
         console.print(
             f"Killed after {counted(count, 'completed checkpoint')}. This process continues from the last one.",
@@ -117,17 +148,21 @@ def _crash(console: Console, files: Files, replay: Replay, after: timedelta) -> 
     return dataclasses.replace(replay, recovery=Recovery(checkpointing=settings))
 
 
-def run_and_kill(options: Sequence[str], checkpoints: Path, after: timedelta) -> bool:
+def run_and_kill(
+    options: Sequence[str], checkpoints: Path, after: timedelta, *, database: str | None = None
+) -> bool:
     """Run a replay with ``options`` in another process and kill it; return False if it ended before.
 
+    The address of a ``database`` is in its environment: it may contain a password, and others see command lines.
     Raises ``CheckpointError`` if it failed before.
     """
+    environment = os.environ if database is None else {**os.environ, "DATABASE_URL": database}
     command = [sys.executable, "-m", "flights", "replay", *options]
     command += ["--checkpoint-dir", str(checkpoints)]
     command += ["--checkpoint-every", f"{CRASH_INTERVAL.total_seconds():g}s"]
     command += ["--from", af.checkpoints.StartFrom.FRESH.value, "--no-tables"]
     with subprocess.Popen(
-        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+        command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, env=environment
     ) as process:
         try:
             _, output = process.communicate(timeout=after.total_seconds())

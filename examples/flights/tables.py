@@ -57,19 +57,31 @@ def counted(number: float, noun: str) -> str:
 # ------------------------------------------------------------------------------------------------- hours, days, totals
 
 
-def show_worst(console: Console, data: FlightData, files: Files) -> None:
+def hours_of(files: Files) -> list[AirportHour]:
+    """Return the delays of all hours."""
+    return list(_rows(files.results_of("hourly"), AirportHour))
+
+
+def days_of(files: Files) -> list[CarrierDay]:
+    """Return the delays of all days."""
+    return list(_rows(files.results_of("daily"), CarrierDay))
+
+
+def show_worst(
+    console: Console, data: FlightData, hours: Sequence[AirportHour], days: Sequence[CarrierDay]
+) -> None:
     """Print the hours and the days with the longest mean delays."""
     zone, airports, airlines = new_york(), data.airports(), data.airlines()
-    hours = _worst("hours to leave New York", list(_rows(files.results_of("hourly"), AirportHour)))
-    days = _worst("days of a carrier", list(_rows(files.results_of("daily"), CarrierDay)))
+    worst_hours = _worst("hours to leave New York", hours)
+    worst_days = _worst("days of a carrier", days)
     hour_names = [
-        (_local(row.hour, zone), airports.get(row.airport, row.airport)) for row in hours.rows
+        (_local(row.hour, zone), airports.get(row.airport, row.airport)) for row in worst_hours.rows
     ]
     day_names = [
-        (f"{row.day:%a %d %b}", airlines.get(row.carrier, row.carrier)) for row in days.rows
+        (f"{row.day:%a %d %b}", airlines.get(row.carrier, row.carrier)) for row in worst_days.rows
     ]
-    console.print(hours.table(("hour in New York", "airport"), hour_names))
-    console.print(days.table(("day", "carrier"), day_names))
+    console.print(worst_hours.table(("hour in New York", "airport"), hour_names))
+    console.print(worst_days.table(("day", "carrier"), day_names))
 
 
 def show_totals(

@@ -13,6 +13,7 @@ DOORS: Final = (
     "aflow",
     *(f"aflow.{group}" for group in sorted(FRONT_DOOR)),
     "aflow.connect",
+    "aflow.errors",
     "aflow.telemetry",
     "aflow.testing",
     "aflow.web",

@@ -50,7 +50,7 @@ def test_it_shows_the_rates_and_calls_of_each_step(aflow: Aflow) -> None:
     result = asyncio.run(shown(aflow))
 
     assert result.exit_code == 0, result.output
-    assert result.stdout.startswith("numbers: RUNNING\n")
+    assert result.stdout.startswith("numbers: running\n")
     rows = [[cell.strip() for cell in line.split("│")] for line in result.stdout.splitlines()]
     cells = {row[1]: row for row in rows if len(row) > 3}
     assert int(cells["call"][2].replace(",", "")) > 0
@@ -62,21 +62,26 @@ def test_a_token_is_taken_from_the_environment(
     aflow: Aflow, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     refused = asyncio.run(shown(aflow, read_token="a-token-of-some-length"))
+    monkeypatch.setenv("AFLOW_READ_TOKEN", "another")
+    wrong = asyncio.run(shown(aflow, read_token="a-token-of-some-length"))
     monkeypatch.setenv("AFLOW_READ_TOKEN", "a-token-of-some-length")
     allowed = asyncio.run(shown(aflow, read_token="a-token-of-some-length"))
 
-    assert refused.exit_code == 1
-    assert "answered 401" in refused.stderr
+    assert (refused.exit_code, wrong.exit_code) == (1, 1)
+    assert "answered 401: the request has no token" in refused.stderr
+    assert "set the environment variable AFLOW_READ_TOKEN: it must be" in refused.stderr
+    assert "answered 401: the token of the request is wrong" in wrong.stderr
+    assert "AFLOW_READ_TOKEN has another token: it must be" in wrong.stderr
     assert allowed.exit_code == 0
 
 
 @contextmanager
-def answering(body: bytes) -> Generator[str]:
-    """Answer each request with ``body``."""
+def answering(body: bytes, *, missing: str = "") -> Generator[str]:
+    """Answer each request with ``body``, and those for the path ``missing`` with status 404."""
 
     class Handler(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            self.send_response(200)
+            self.send_response(404 if self.path == missing else 200)
             self.end_headers()
             self.wfile.write(body)
 
@@ -94,13 +99,30 @@ def answering(body: bytes) -> Generator[str]:
         server.server_close()
 
 
-@pytest.mark.parametrize("body", [b"<html>", b"[]"], ids=["html", "list"])
+@pytest.mark.parametrize("body", [b"<html>", b"[]", b"{}"], ids=["html", "list", "object"])
 def test_another_server_is_named(aflow: Aflow, body: bytes) -> None:
     with answering(body) as url:
         result = aflow("top", url)
 
     assert result.exit_code == 1
     assert "is it an aflow.web application?" in result.stderr
+
+
+def test_an_address_without_the_application_is_told_what_the_address_must_be(aflow: Aflow) -> None:
+    with answering(b"<html>", missing="/api/jobs") as url:
+        result = aflow("top", url)
+
+    assert result.exit_code == 1
+    assert (
+        "answered 404: Not Found\nURL must be the address of the page of aflow.web" in result.stderr
+    )
+
+
+def test_a_job_that_is_removed_meanwhile_is_left_out(aflow: Aflow) -> None:
+    with answering(b'{"jobs": [{"name": "gone"}]}', missing="/api/jobs/gone") as url:
+        result = aflow("top", url, "--once", "--every", "0.1")
+
+    assert result.exit_code == 0, result.output
 
 
 def test_without_a_server_the_reason_is_shown(aflow: Aflow) -> None:
@@ -124,7 +146,7 @@ def job_of(records: int, name: str = "step", busy: float = 0.0) -> dict[str, Any
     step = {"records_in": records, "records_out": records, "lag_ms": 1500, "calls": None}
     return {
         "name": "job",
-        "status": "RUNNING",
+        "status": "running",
         "failure": {"type": "ValueError", "message": "wrong"},
         "restarts": [{}],
         "graph": {
@@ -161,7 +183,7 @@ def test_rates_are_those_between_two_snapshots_unless_the_job_was_restarted(
         *("step", rate, rate, busy),
         *("0%" if busy == "50%" else "–", "3", "1.5 s"),
     ]
-    assert text.startswith("job: RUNNING, restarts: 1\n")
+    assert text.startswith("job: running, restarts: 1\n")
     assert "ValueError: wrong" in text
 
 

@@ -96,6 +96,75 @@ def test_after_the_bound_the_last_error_is_raised_with_the_place_and_the_time() 
     assert isinstance(caught.value.__cause__, Away)
 
 
+class LongPoll:
+    """Loses the connection, is away for some minutes, is back for some, and loses it again for ever."""
+
+    def __init__(self, back: timedelta, *, renewed: bool) -> None:
+        self.back = back.total_seconds()
+        self.renewed = renewed
+        self.lost_again_at = 0.0
+        self.retries = retries(give_up_after=timedelta(minutes=5))
+        self._attempts = 0
+        self._is_back = False
+
+    async def poll(self) -> None:
+        """Wait for records, which never come."""
+        now = asyncio.get_running_loop().time
+        if not self._is_back:
+            self._attempts += 1
+            if self._attempts == 5:
+                self._is_back = True
+                if not self.renewed:
+                    self.retries.connected()
+                await asyncio.sleep(self.back)
+                self.lost_again_at = now()
+        raise Away(f"gone at {now()}")
+
+    async def renew(self) -> None:
+        """Connect again; refused as long as the server is away."""
+        if self._is_back or self._attempts < 4:
+            await self.poll()
+
+    async def run(self) -> float:
+        """Poll until it is given up, and return for how long it was lost then (s)."""
+        with pytest.raises(SourceError, match="no connection for"):
+            await self.retries.run(self.poll, renew=self.renew if self.renewed else None)
+        return asyncio.get_running_loop().time() - self.lost_again_at
+
+
+@pytest.mark.parametrize("renewed", [True, False], ids=["renewed", "connected by the operation"])
+def test_the_bound_counts_from_the_present_loss_and_not_from_one_before_a_long_poll(
+    renewed: bool, caplog: pytest.LogCaptureFixture
+) -> None:
+    with caplog.at_level(logging.INFO, "aflow.connectors"):
+        lost_for = virtual_time.run(LongPoll(timedelta(hours=2), renewed=renewed).run)
+
+    assert 300 <= lost_for < 320
+    events = [vars(record)["event"] for record in caplog.records]
+    assert events == ["connection_lost", "connection_back", "connection_lost"]
+    assert "again after 7200" not in caplog.text  # the time of the poll is none of the loss
+
+
+@pytest.mark.parametrize("renewed", [True, False], ids=["renewed", "connected by the operation"])
+def test_a_connection_that_is_lost_again_at_once_was_not_back(renewed: bool) -> None:
+    poll = LongPoll(timedelta(seconds=1), renewed=renewed)
+
+    lost_for = virtual_time.run(poll.run)
+
+    assert lost_for < 300
+
+
+def test_a_proxy_that_accepts_connections_to_a_server_that_is_away_is_given_up() -> None:
+    server = Server(*(Away(f"gone {n}") for n in range(1000)))
+
+    with pytest.raises(SourceError, match="no connection for 6"):
+        virtual_time.run(
+            lambda: retries(give_up_after=timedelta(minutes=1)).run(server.ask, renew=server.renew)
+        )
+
+    assert server.renewed > 1
+
+
 def test_without_a_bound_it_is_never_given_up() -> None:
     server = Server(*(Away() for _ in range(1000)))
 

@@ -12,8 +12,8 @@ import aflow as af
 from aflow.graph.nodes import Node
 from aflow.graph.plan import make_plan
 from aflow.operators.event_time import EventTimeOperator
-from tests.api.batch_cases import SoonAfter
 from tests.backfill.items import Item, at_of
+from tests.runtime.batch_cases import SoonAfter
 
 MINUTE = timedelta(minutes=1)
 

@@ -135,7 +135,7 @@ async def test_a_stop_that_misses_its_deadline_cancels_and_says_what_was_left() 
         assert (stopping.done(), job.status) == (False, JobStatus.DRAINING)
         await asyncio.sleep(2)
 
-        with pytest.raises(StopTimeout, match=r"within 5 s; left were 3 calls of 'asked'"):
+        with pytest.raises(StopTimeout, match=r"within 5 s; left: 3 calls of 'asked'$"):
             await stopping
         assert job.status is JobStatus.CANCELLED
 

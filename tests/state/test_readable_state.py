@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from aflow.model.keys import UnsupportedKey, encode_key
-from aflow.state.readable_state import FIRST, KeySelection
+from aflow.state.readable_state import FIRST, KeySelection, in_time_order
 
 plain = st.one_of(st.text("ab\x1f1", max_size=3), st.integers(0, 12), st.booleans())
 keys_of = st.one_of(plain, st.tuples(plain, plain), st.none())
@@ -120,3 +120,38 @@ def test_a_key_that_cannot_be_one_is_refused() -> None:
         KeySelection(1, after=[1])  # type: ignore[arg-type]
     with pytest.raises(UnsupportedKey, match="surrogate"):
         KeySelection(1, prefix="\ud800")
+
+
+def test_a_key_that_is_scanned_many_times_is_held_once() -> None:
+    selection = KeySelection(10)
+    for _ in selection.fill([["a", "b"]] * 1000):
+        pass
+
+    assert list(selection) == ["a", "b"]
+    assert selection.held == 2
+
+
+def test_places_are_yielded_in_order_and_those_that_are_added_meanwhile_afterwards() -> None:
+    places = [3, 1, 2]
+    found: list[int] = []
+    for place in in_time_order(lambda: places, lambda one: one in places):
+        found.append(place)
+        if place == 1:
+            places.remove(2)  # a window that has fired
+            places.append(4)
+        if place == 3:
+            places.append(0)  # for a late record
+
+    assert found == [1, 3, 0, 4]
+
+
+def test_ten_thousand_places_are_listed_a_few_times_only() -> None:
+    listings = 0
+
+    def places() -> range:
+        nonlocal listings
+        listings += 1
+        return range(10_000)
+
+    assert list(in_time_order(places, lambda _: True)) == list(range(10_000))
+    assert listings == 2

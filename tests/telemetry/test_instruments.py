@@ -56,7 +56,7 @@ async def test_metrics_are_read_when_they_are_exported(tmp_path: Path) -> None:
     assert (step, 10) in after["aflow.calls"]
     assert (step, 10) in after["aflow.step.records_in"]
     statuses = {point[0]["aflow.status"]: point[1] for point in after["aflow.job.status"]}
-    assert statuses == {one.name: float(one.name == "FINISHED") for one in af.metrics.JobStatus}
+    assert statuses == {one.value: float(one.value == "finished") for one in af.metrics.JobStatus}
     assert "aflow.checkpoint.last_duration" not in before
     assert after["aflow.checkpoints_completed"] == [({"aflow.job": "echo"}, 2)]
     assert info.bytes > 0

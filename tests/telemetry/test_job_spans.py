@@ -58,7 +58,7 @@ async def test_checkpoints_are_spans_with_their_costs(tmp_path: Path) -> None:
     found = attributes(span)
     assert found["aflow.job"] == "sums"
     assert found["aflow.checkpoint.id"] == info.id
-    assert found["aflow.checkpoint.kind"] == "periodic"
+    assert found["aflow.checkpoint.kind"] == "checkpoint"
     assert found["aflow.checkpoint.outcome"] == "completed"
     assert found["aflow.checkpoint.size"] == info.bytes > 0
     assert found["aflow.checkpoint.subtasks"] == 3
@@ -69,7 +69,7 @@ async def test_checkpoints_are_spans_with_their_costs(tmp_path: Path) -> None:
     assert span.end_time == (info.triggered_at + round(info.duration_ms or 0)) * 1_000_000
     assert span.status.is_unset
     assert span.parent is None
-    assert attributes(last)["aflow.checkpoint.kind"] == "final"
+    assert attributes(last)["aflow.checkpoint.kind"] == "final checkpoint"
 
 
 @virtual_time

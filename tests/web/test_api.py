@@ -82,8 +82,8 @@ async def test_checkpoints_are_listed_with_their_subtasks(tmp_path: Path) -> Non
         view: dict[str, Any] = (await client.get("/api/jobs/visits/checkpoints")).json()
 
     assert [(one["id"], one["kind"], one["outcome"]) for one in view["checkpoints"]] == [
-        (1, "PERIODIC", "COMPLETED"),
-        (2, "PERIODIC", "COMPLETED"),
+        (1, "checkpoint", "completed"),
+        (2, "checkpoint", "completed"),
     ]
     assert view["checkpoints"][0]["bytes"] > 0
     assert view["checkpoints"][0]["subtasks"][0]["task"] == "pages[0]"
@@ -162,7 +162,11 @@ async def test_errors_of_state_reads_say_what_there_is() -> None:
         ]
         unknown = await read("visits/state/count/a?kind=int")
 
-    assert job_ == (404, "unknown_job", "there is no job 'vists'; there are 'visits'")
+    assert job_ == (
+        404,
+        "unknown_job",
+        "no job is named 'vists'; this application has job 'visits'",
+    )
     assert step[:2] == (404, "unknown_step")
     assert "'pages', 'check', 'page', 'count', 'out'" in step[2]
     assert key[:2] == (404, "unknown_key")

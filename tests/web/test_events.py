@@ -112,7 +112,11 @@ async def test_the_stream_of_an_unknown_job_is_refused() -> None:
     async with visits(PushSource[str]()).start() as job, requesting(job) as client:
         refused = await error(await client.get("/api/jobs/other/events"))
 
-    assert refused == (404, "unknown_job", "there is no job 'other'; there are 'visits'")
+    assert refused == (
+        404,
+        "unknown_job",
+        "no job is named 'other'; this application has job 'visits'",
+    )
 
 
 @virtual_time
@@ -140,8 +144,8 @@ async def test_a_stream_ends_with_its_job() -> None:
 
         assert client.complete
     statuses = [one["status"] for one in client.snapshots]
-    assert (statuses[0], statuses[-1]) == ("CREATED", "FINISHED")
-    assert client.events[-1] == ("end", {"status": "FINISHED"})
+    assert (statuses[0], statuses[-1]) == ("created", "finished")
+    assert client.events[-1] == ("end", {"status": "finished"})
     assert client.names.count("job") == 1
 
 
@@ -247,3 +251,40 @@ async def test_a_client_that_leaves_ends_its_request_at_once() -> None:
             before = loop.time()
 
         assert loop.time() == before
+
+
+@virtual_time
+async def test_the_last_snapshot_is_that_after_the_end_also_within_the_second_of_another() -> None:
+    source = PushSource[str]()
+    job = visits(source).start()
+    application = aflow.web.app(job)
+    async with job, reading(application) as early:
+        await settle()
+        assert early.snapshots[-1]["status"] == "running"
+        await source.send_many(["/home", "/home"])
+        await job.stop()
+        async with reading(application) as late:
+            await settle()
+            await asyncio.sleep(1)
+
+    for client in (early, late):
+        assert client.names[-2:] == ["snapshot", "end"]
+        assert client.snapshots[-1]["status"] == "finished"
+        assert client.snapshots[-1]["metrics"]["steps"]["count"]["records_in"] == 2
+    assert early.snapshots[-1] == late.snapshots[-1]
+
+
+@virtual_time
+async def test_a_job_that_is_removed_at_its_end_is_shown_as_it_has_ended() -> None:
+    source = PushSource[str]()
+    jobs = [visits(source).start()]
+    async with jobs[0] as job, reading(aflow.web.app(lambda: jobs)) as client:
+        await settle()
+        await source.send("/home")
+        await job.stop()
+        jobs.clear()
+        await asyncio.sleep(1)
+
+    assert client.names == ["job", "snapshot", "snapshot", "end"]
+    assert client.snapshots[-1]["metrics"]["steps"]["count"]["records_in"] == 1
+    assert client.events[-1] == ("end", {"status": "finished"})

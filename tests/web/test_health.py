@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from datetime import timedelta
 from typing import cast
 
@@ -12,8 +13,9 @@ import aflow as af
 import aflow.web
 from aflow import Job, PushSource
 from aflow.errors import FlowDefinitionError, OperatorError
+from aflow.metrics import JobStatus
 from aflow.testing.virtual_time import settle, virtual_time
-from tests.web.requests import FAIL, error, requesting, restarts, visits
+from tests.web.requests import FAIL, WRITE, error, requesting, restarts, samples, visits
 
 
 @virtual_time
@@ -23,7 +25,7 @@ async def test_a_running_job_is_live_and_ready() -> None:
 
     assert (live.status_code, live.json()) == (
         200,
-        {"status": "live", "jobs": {"visits": "RUNNING"}},
+        {"status": "live", "jobs": {"visits": "running"}},
     )
     assert (ready.status_code, ready.json()["status"]) == (200, "ready")
 
@@ -42,9 +44,9 @@ async def test_a_job_that_was_not_started_is_live_and_not_ready() -> None:
         pass
 
     assert (live.status_code, ready.status_code) == (200, 503)
-    assert ready.json() == {"status": "not ready", "jobs": {"visits": "CREATED"}}
-    assert (view["status"], view["metrics"]["steps"]) == ("CREATED", {})
-    assert 'aflow_job_status{job="visits",status="CREATED"} 1.0' in metrics.text
+    assert ready.json() == {"status": "not ready", "jobs": {"visits": "created"}}
+    assert (view["status"], view["metrics"]["steps"]) == ("created", {})
+    assert 'aflow_job_status{job="visits",status="created"} 1.0' in metrics.text
     assert stop[0] == 401
 
 
@@ -61,8 +63,8 @@ async def test_a_job_that_restarts_is_live_and_not_ready() -> None:
         again = await client.get("/health/ready")
 
     assert (live.status_code, ready.status_code) == (200, 503)
-    assert ready.json()["jobs"] == {"visits": "RESTARTING"}
-    assert view["status"] == "RESTARTING"
+    assert ready.json()["jobs"] == {"visits": "restarting"}
+    assert view["status"] == "restarting"
     assert view["restarts"][0]["cause"]["type"] == "OperatorError"
     assert view["restarts"][0]["delay_ms"] == 1000
     assert again.status_code == 200
@@ -115,7 +117,7 @@ async def test_several_jobs_are_ready_if_each_is() -> None:
             listed = (await client.get("/api/jobs")).json()
 
     assert (one.status_code, both.status_code) == (503, 200)
-    assert one.json()["jobs"] == {"first": "RUNNING", "second": "CREATED"}
+    assert one.json()["jobs"] == {"first": "running", "second": "created"}
     assert [job["name"] for job in listed["jobs"]] == ["first", "second"]
 
 
@@ -166,3 +168,22 @@ def test_a_value_that_is_no_job_is_refused(value: object) -> None:
 
 def test_the_core_does_not_import_the_package() -> None:
     assert "web" not in af.__all__
+
+
+@virtual_time
+async def test_a_status_has_one_spelling_in_logs_health_checks_metrics_and_api(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO, "aflow.job")
+    async with visits(PushSource[str]()).start() as job, requesting(job) as client:
+        health = (await client.get("/health/ready")).json()["jobs"]["visits"]
+        listed = (await client.get("/api/jobs")).json()["jobs"][0]["status"]
+        one = (await client.get("/api/jobs/visits")).json()["status"]
+        found = samples((await client.get("/metrics")).text)
+        stopped = (await client.post("/api/jobs/visits/stop", headers=WRITE)).json()["status"]
+    exported = {name[2] for name in found if name[0] == "aflow_job_status"}
+    logged = [vars(record)["status"] for record in caplog.records if "status" in vars(record)]
+
+    assert health == listed == one == logged[1] == "running"
+    assert stopped == logged[2] == "draining"
+    assert exported == {status.value for status in JobStatus}

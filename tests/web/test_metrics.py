@@ -39,8 +39,8 @@ async def test_steps_tasks_and_the_status_are_exported() -> None:
     found = samples(response.text)
     assert found["aflow_step_records_out_total", "visits", "pages"] == 3
     assert found["aflow_step_records_in_total", "visits", "count"] == 3
-    assert found["aflow_job_status", "visits", "RUNNING"] == 1
-    assert found["aflow_job_status", "visits", "FAILED"] == 0
+    assert found["aflow_job_status", "visits", "running"] == 1
+    assert found["aflow_job_status", "visits", "failed"] == 0
     tasks = {key[2:] for key in found if key[0] == "aflow_task_queued_records"}
     assert tasks == {("0", "pages → check → page"), ("0", "count → out"), ("1", "count → out")}
 
@@ -171,7 +171,7 @@ async def test_a_collector_is_registered_in_a_registry_of_the_program() -> None:
         with pytest.raises(ValueError, match="Duplicated timeseries"):
             registry.register(JobCollector(job))
 
-    assert found["aflow_job_status", "visits", "RUNNING"] == 1
+    assert found["aflow_job_status", "visits", "running"] == 1
 
 
 @virtual_time
@@ -267,7 +267,7 @@ def test_the_alerts_use_exported_metrics_and_statuses_only() -> None:
     assert metrics_in(text) - set(exported()) == set()
     statuses = re.findall(r'status=~?"([^"]+)"', text)
     assert {one for status in statuses for one in status.split("|")} <= {
-        one.name for one in af.metrics.JobStatus
+        one.value for one in af.metrics.JobStatus
     }
 
 

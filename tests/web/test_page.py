@@ -196,7 +196,7 @@ async def test_checkpoints_appear_with_duration_and_size(site: Site, tmp_path: P
         cells = await page.locator("#checkpoint-rows td").all_text_contents()
 
     assert cells[0] == "1"
-    assert cells[1:3] == ["completed", "periodic"]
+    assert cells[1:3] == ["completed", "checkpoint"]
     assert re.fullmatch(r"[\d.]+ m?s", cells[4])
     assert re.fullmatch(r"[\d.]+ k?B", cells[5])
 
@@ -405,7 +405,7 @@ MODEL = """async () => {
         checkpoints: [],
     });
     const snapshot = (steady, records, restarts, busy) => ({
-        at: steady * 1000, steady, status: "RUNNING", checkpoints: [],
+        at: steady * 1000, steady, status: "running", checkpoints: [],
         metrics: {
             restarts, latencies: [],
             steps: Object.fromEntries(["in", "key", "out"].map((name) => [name, {
@@ -455,3 +455,77 @@ async def test_rates_are_unknown_across_restarts_and_follow_steps_that_only_rout
     assert found["queued"] == 6
     assert found["edges"] == [["in", "out", "late", 50]]
     assert found["history"] == [None, 100, None, 100, None, 100]  # a gap before the last
+
+
+#: Draws a chart without values, and with one.
+CHART = """async () => {
+    const { Chart } = await import(new URL("static/charts.mjs", document.baseURI));
+    const box = document.createElement("div");
+    box.style.width = "400px";
+    document.body.append(box);
+    const formatted = [];
+    const format = (value) => { formatted.push(value); return String(value); };
+    const chart = new Chart(box, [{ name: "a", colour: "line-a" }], format, { points: true });
+    const shown = async (times, values) => {
+        chart.set(times, values);
+        await new Promise(requestAnimationFrame);
+        return [chart.plot.scales.x.min, chart.plot.scales.x.max];
+    };
+    const now = Date.now() / 1000;
+    const empty = await shown([], []);
+    const labels = formatted.length;
+    const one = await shown([1000], [5]);
+    return { empty: empty.map((at) => at - now), labels, one, two: await shown([900, 1000], [5, 6]) };
+}"""
+
+
+async def test_a_chart_without_values_shows_the_last_minute_and_one_value_is_at_its_end(
+    site: Site,
+) -> None:
+    async with site.page() as page:
+        found = await page.evaluate(CHART)
+
+    first, last = found["empty"]
+    assert last - first == 60
+    assert 0 <= last < 10
+    assert found["labels"] == 0  # there is no unit for values that are not there
+    assert found["one"] == [940, 1000]
+    assert found["two"] == [900, 1000]
+
+
+#: Draws a graph with a side output, and returns the box of the label and the end of the arrow.
+SIDE = """async () => {
+    const { Graph } = await import(new URL("static/graph.mjs", document.baseURI));
+    const scroll = document.createElement("div");
+    const box = document.createElement("div");
+    scroll.append(box);
+    document.body.append(scroll);
+    const step = (name) => ({ name, operation: "map", kind: "step", task: 0, parallelism: 1 });
+    const edge = (id, from, to, side) => ({ id, from, to, side, chained: true });
+    const steps = [step("parse"), step("bad"), step("good")];
+    const edges = [edge(0, "parse", "bad", "bad lines of the input"), edge(1, "parse", "good", null)];
+    const graph = new Graph(scroll, box, () => {});
+    graph.draw({ visible: () => ({ steps, edges }), edgeRate: () => 123456, tasks: new Map() }, false);
+    const drawn = graph.cy.getElementById("edge 0");
+    const label = drawn.boundingBox({ includeNodes: false, includeEdges: false, includeLabels: true });
+    return { from: drawn.sourceEndpoint().x, left: label.x1, right: label.x2, to: drawn.targetEndpoint().x };
+}"""
+
+
+async def test_the_name_of_a_side_output_leaves_its_arrow_visible(site: Site) -> None:
+    async with site.page() as page:
+        at = await page.evaluate(SIDE)
+
+    assert at["from"] < at["left"]
+    assert at["right"] + 8 < at["to"]  # the length of the arrow head
+
+
+async def test_no_figure_is_cut_off(site: Site) -> None:
+    async with orders() as running, site.page(running.job, width=1240) as page:
+        await page.locator("#figures .note").first.wait_for()
+        cut = await page.evaluate(
+            "[...document.querySelectorAll('#figures .note')]"
+            ".filter((one) => one.scrollWidth > one.clientWidth).map((one) => one.textContent)"
+        )
+
+    assert cut == []

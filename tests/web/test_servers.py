@@ -56,7 +56,7 @@ async def check_application(client: httpx.AsyncClient, prefix: str) -> None:
     assert (ready.status_code, ready.json()["status"]) == (200, "ready")
     assert ready.headers["content-type"] == "application/json"
     assert (state.status_code, state.json()["value"]) == (200, 1)
-    assert 'aflow_job_status{job="visits",status="RUNNING"} 1.0' in metrics.text
+    assert 'aflow_job_status{job="visits",status="running"} 1.0' in metrics.text
     assert metrics.headers["content-type"].startswith("text/plain; version=0.0.4")
     assert (missing.status_code, missing.json()["error"]["code"]) == (404, "unknown_path")
     assert (head.status_code, head.content) == (200, b"")

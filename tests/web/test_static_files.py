@@ -6,6 +6,7 @@ import hashlib
 import re
 from html.parser import HTMLParser
 from pathlib import Path
+from threading import get_ident
 
 import httpx
 import pytest
@@ -13,6 +14,7 @@ import pytest
 import aflow.web
 from aflow import PushSource
 from aflow.testing.virtual_time import virtual_time
+from aflow.web.static_files import static_files
 from tests.web.requests import error, requesting, visits
 
 STATIC = Path(aflow.web.__file__).parent / "static"
@@ -45,6 +47,27 @@ async def test_a_file_that_the_browser_has_is_not_sent_again() -> None:
     assert first.headers["cache-control"] == "no-cache"
     assert (again.status_code, again.content) == (304, b"")
     assert (other.status_code, other.content) == (200, first.content)
+
+
+@virtual_time
+async def test_files_are_read_once_and_not_on_the_loop_of_the_jobs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    threads: list[int] = []
+    read = Path.read_bytes
+
+    def recorded(path: Path) -> bytes:
+        threads.append(get_ident())
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", recorded)
+    static_files.cache_clear()
+    await fetch("/")
+    first = len(threads)
+    await fetch("/")
+
+    assert len(threads) == first > len(OWN)
+    assert get_ident() not in threads
 
 
 @pytest.mark.parametrize(

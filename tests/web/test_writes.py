@@ -31,7 +31,7 @@ async def test_a_savepoint_is_written_while_the_job_continues(tmp_path: Path) ->
         status = job.status
 
     assert response.status_code == 201
-    assert response.json()["savepoint"]["kind"] == "SAVEPOINT"
+    assert response.json()["savepoint"]["kind"] == "savepoint"
     assert response.json()["savepoint"]["path"] == path
     assert (again[:2], status) == ((409, "savepoint_failed"), JobStatus.RUNNING)
     assert "monday" in again[2]
@@ -62,7 +62,7 @@ async def test_a_stop_is_accepted_before_the_job_has_ended(tmp_path: Path) -> No
         ended = await error(await client.post(STOP, json={}, headers=WRITE))
         late = await error(await client.post(SAVEPOINTS, json={"path": "x"}, headers=WRITE))
 
-    assert (response.status_code, response.json()) == (202, {"job": "visits", "status": "DRAINING"})
+    assert (response.status_code, response.json()) == (202, {"job": "visits", "status": "draining"})
     assert job.status is JobStatus.FINISHED
     assert (tmp_path / "last").exists()
     assert ended[:2] == late[:2] == (409, "job_ended")
@@ -115,7 +115,7 @@ async def test_a_job_that_does_not_end_by_the_deadline_is_cancelled(
         await job.wait()
 
     assert (before, job.status) == (JobStatus.DRAINING, JobStatus.CANCELLED)
-    assert "did not end within 5 s; left were 0 queued records and 1 calls" in caplog.text
+    assert "did not end within 5 s; left: 1 call of 'slow'" in caplog.text
 
 
 @virtual_time
@@ -208,15 +208,18 @@ def test_a_body_that_is_no_request_is_refused(
 async def test_writes_need_the_token() -> None:
     async with visits(PushSource[str]()).start() as job, requesting(job) as client:
         missing = await client.post(STOP)
-        found = [
-            (await client.post(STOP, headers={"authorization": value})).status_code
-            for value in ("Bearer wrong", "Bearer", "Bearer ", TOKEN, f"Basic {TOKEN}")
+        wrong = await client.post(STOP, headers={"authorization": "Bearer wrong"})
+        none = [
+            await error(await client.post(STOP, headers={"authorization": value}))
+            for value in ("Bearer", "Bearer ", TOKEN, f"Basic {TOKEN}")
         ]
         status = job.status
 
-    assert (await error(missing))[:2] == (401, "unauthorized")
+    text = "the request has no token: send 'Authorization: Bearer <token>'"
     assert missing.headers["www-authenticate"] == "Bearer"
-    assert found == [401] * 5
+    assert [await error(missing), *none] == [(401, "unauthorized", text)] * 5
+    assert (await error(wrong))[:2] == (401, "unauthorized")
+    assert "the token of the request is wrong" in (await error(wrong))[2]
     assert status is JobStatus.RUNNING
 
 

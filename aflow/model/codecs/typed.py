@@ -61,7 +61,7 @@ class _Typed(Generic[T]):
         self._decoder = decoder
         self._encode = msgspec.msgpack.Encoder().encode
         #: Accepted types of values. A subclass would be restored as its base, without its own fields.
-        self._types = frozenset(_python_types(described))
+        self._types = frozenset(python_types(described))
         self._described = described
         self._schema: Schema | None = None
 
@@ -149,7 +149,7 @@ def _reason_to_refuse(part: inspect.Type) -> str | None:
         return f"has type {_named(part.cls)}, which has no encoding; make it a dataclass, or ask for PICKLE"
     if isinstance(part, inspect.EnumType) and issubclass(part.cls, enum.Flag):
         return f"has type {_named(part.cls)}, whose combinations have no encoding; store its .value as an int"
-    if not _python_types(part):
+    if not python_types(part):
         return f"has a type without an encoding ({type(part).__name__}); use a builtin type or a dataclass"
     return None
 
@@ -173,12 +173,12 @@ _WITH_CLASS: Final = (
 )
 
 
-def _python_types(part: inspect.Type) -> set[type]:
+def python_types(part: inspect.Type) -> set[type]:
     """Return the types of values that ``part`` describes; empty if they are refused."""
     if isinstance(part, inspect.Metadata):
-        return _python_types(part.type)
+        return python_types(part.type)
     if isinstance(part, inspect.UnionType):
-        return {kind for option in part.types for kind in _python_types(option)}
+        return {kind for option in part.types for kind in python_types(option)}
     if isinstance(part, inspect.LiteralType):
         return {type(value) for value in part.values}
     if isinstance(part, _WITH_CLASS):

@@ -132,6 +132,11 @@ class AsyncOperator(Operator):
         return self.scheduler.running
 
     @property
+    def has_handlers(self) -> bool:
+        """True if calls are those of handlers, for records and timers."""
+        return self._handlers is not None
+
+    @property
     def busy(self) -> bool:
         """True while the step holds records or watermarks."""
         return len(self.scheduler.queue) > 0

@@ -187,7 +187,7 @@ class PaneAggregateOperator(IncrementalWindows):
         if self._on_disk is not None:
             yield from self._on_disk.scan()
             return
-        for start in in_time_order(lambda: self._panes.order):
+        for start in in_time_order(lambda: self._panes.order, self._panes.__contains__):
             yield from scanned(list(self._panes[start]))
 
     def _operator_state(self) -> Mapping[str, tuple[bytes, ...]]:

@@ -223,7 +223,11 @@ class SeparateWindows:
             return
         windows = self._windows
         # Windows are removed in the order of their ends.
-        for end, start in in_time_order(lambda: [(one.end, one.start) for one in windows]):
+        places = in_time_order(
+            lambda: [(one.end, one.start) for one in windows],
+            lambda place: TimeWindow(place[1], place[0]) in windows,
+        )
+        for end, start in places:
             yield from scanned(list(windows[TimeWindow(start, end)].keys))
 
     def key_lists(

@@ -44,6 +44,8 @@ class StackSample:
     where: CodeLocation | None = None
     excused: bool = False
     """True if nothing blocks, whatever the time."""
+    resource: str | None = None
+    """The resource of the step that is being opened or closed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,7 @@ class BlockedReport:
     excused: bool = False
     late: bool = False
     """True if a sample was late."""
+    resource: str | None = None
 
 
 class Overdue:
@@ -76,7 +79,9 @@ class Overdue:
 
     def add(self, now: float, sample: StackSample) -> bool:
         """Add a sample. Return True if the loop is blocked and this is to be reported now."""
-        found = replace(self.finding, step=sample.step, where=sample.where)
+        found = replace(
+            self.finding, step=sample.step, where=sample.where, resource=sample.resource
+        )
         before, self._root = self._root, None
         blocked = False
         if sample.excused:
@@ -114,9 +119,15 @@ def verdict(
     if finding.excused:
         return None
     if finding.blocked:
-        return LoopBlocked(seconds=now - finding.since, step=finding.step, where=finding.where)
+        return _report(now - finding.since, finding)
     no_sample = finding.late or now - finding.next > slack
     worked = cpu - beat.cpu
     if no_sample and worked >= 1.5 * limit:  # up to half of it may precede the due time
-        return LoopBlocked(seconds=min(worked, late_by), step=finding.step, where=finding.where)
+        return _report(min(worked, late_by), finding)
     return None
+
+
+def _report(seconds: float, finding: BlockedReport) -> LoopBlocked:
+    return LoopBlocked(
+        seconds=seconds, step=finding.step, where=finding.where, resource=finding.resource
+    )

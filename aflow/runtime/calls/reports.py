@@ -50,9 +50,11 @@ class LoopBlocked:
     """The step of the function; None for code outside of steps, such as that of the host."""
     where: CodeLocation | None = None
     """The function of the user and its current line; None if it held the interpreter's lock all the time."""
+    resource: str | None = None
+    """The resource of the step that was being opened or closed; None for other functions."""
 
     def __str__(self) -> str:
-        return f"{told(self.step, self.where)} blocked the event loop for {self.seconds:.3f} s"
+        return f"{told(self.step, self.where, self.resource)} blocked the event loop for {self.seconds:.3f} s"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -126,16 +128,19 @@ class Reports:
         )
         self._tell(event)
 
-    def blocking(self, step: str | None, where: CodeLocation, seconds: float) -> None:
+    def blocking(
+        self, step: str | None, where: CodeLocation, seconds: float, *, resource: str | None = None
+    ) -> None:
         """Log that the loop is blocked now. Called in any thread, so it calls no function of the user."""
         log_events.LOOP_BLOCKING.log(
             "job %r: %s has been blocking the event loop for %.3f s, and everything on it waits; await something, "
             "or move what blocks into a thread (asyncio.to_thread)",
             self._job,
-            told(step, where),
+            told(step, where, resource),
             seconds,
             job=self._job,
             step=step,
+            resource=resource,
             where=str(where),
             seconds=seconds,
         )
@@ -151,13 +156,16 @@ class Reports:
             event,
             job=self._job,
             step=event.step,
+            resource=event.resource,
             where="" if event.where is None else str(event.where),
             seconds=event.seconds,
         )
         self._tell(event)
 
 
-def told(step: str | None, where: CodeLocation | None) -> str:
-    """Return the step and the function, for a message."""
+def told(step: str | None, where: CodeLocation | None, resource: str | None = None) -> str:
+    """Return the step, its resource and the function, for a message."""
     place = "something that never let go of the interpreter's lock" if where is None else str(where)
-    return place if step is None else f"step {step!r}, {place}"
+    if step is None:
+        return place
+    return f"step {step!r}, {place if resource is None else f'resource {resource!r}, {place}'}"

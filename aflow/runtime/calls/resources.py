@@ -31,7 +31,8 @@ class Keeper:
     def __init__(
         self, step: str, resource: Resource[Any], reports: Reports, grace: float = GRACE
     ) -> None:
-        self._step = step
+        self.step: Final = step
+        self.label: Final = resource.label
         self._resource = resource
         self._reports = reports
         self._grace = grace
@@ -74,9 +75,7 @@ class Keeper:
             self.task.cancel()
             cancelled = await _wait(self.task, _LAST_GRACE) or cancelled
             seconds = asyncio.get_running_loop().time() - began
-            self._reports.give_up(
-                self._step, f"its resource {self._resource.label!r} does not close", seconds
-            )
+            self._reports.give_up(self.step, f"its resource {self.label!r} does not close", seconds)
             self.task.add_done_callback(_forget)
         elif not self.task.cancelled() and not self._told:
             self.task.result()
@@ -101,22 +100,20 @@ class Keeper:
         cause = first_cause(cause)
         why = described(cause)
         if not self._opened.done():
-            return self._error(f"could not open its resource {self._resource.label!r}: {why}")
+            return self._error(f"could not open its resource {self.label!r}: {why}")
         if not self._over.is_set():
             return self._failed_while("in use", why)
-        return self._error(f"could not close its resource {self._resource.label!r}: {why}")
+        return self._error(f"could not close its resource {self.label!r}: {why}")
 
     def _failed_while(self, doing: str, why: str) -> OperatorError:
-        return self._error(
-            f"lost its resource {self._resource.label!r} while it was {doing}: {why}"
-        )
+        return self._error(f"lost its resource {self.label!r} while it was {doing}: {why}")
 
     def _error(self, what: str) -> OperatorError:
-        return OperatorError(f"step {self._step!r} {what}", operator=self._step)
+        return OperatorError(f"step {self.step!r} {what}", operator=self.step)
 
     @property
     def _what(self) -> str:
-        return f"{self._resource.label!r} of {self._step}"
+        return f"{self.label!r} of {self.step}"
 
 
 class OpenResources:

@@ -7,12 +7,13 @@ import os
 import sysconfig
 from collections.abc import Iterator, Sequence
 from types import FrameType, TracebackType
-from typing import Final
+from typing import Final, NamedTuple
 
 from aflow.operators import fused
 from aflow.operators.base import Operator
 from aflow.runtime.calls.overdue import StackSample
 from aflow.runtime.calls.reports import CodeLocation
+from aflow.runtime.calls.resources import Keeper
 from aflow.runtime.calls.slots import CallSlots
 from aflow.runtime.clock import release_gil
 from aflow.runtime.fetcher import Fetcher
@@ -59,7 +60,8 @@ def sample(frame: FrameType, below: int) -> StackSample:
         return StackSample(None, excused=True)
     if stack[0].f_code in _HAND_OVERS:
         return StackSample(object())  # a root of its own, as of a short callback
-    return StackSample(stack[-1], _step(stack), _where(stack))
+    owner = _owner_of(stack)
+    return StackSample(stack[-1], owner.step, _where(stack), resource=owner.resource)
 
 
 def raised_at(error: BaseException) -> CodeLocation | None:
@@ -92,31 +94,40 @@ def _location(frame: FrameType, line: int, calls: str) -> CodeLocation:
     return CodeLocation(function=_qualified(frame), file=file, line=line, code=code, calls=calls)
 
 
-def _step(stack: Sequence[FrameType]) -> str | None:
-    """Return the step of the innermost frame in an operator, slots or source; None if there is none."""
+class _Owner(NamedTuple):
+    """The step that a frame belongs to, and the resource of this step."""
+
+    step: str | None
+    resource: str | None = None
+
+
+def _owner_of(stack: Sequence[FrameType]) -> _Owner:
+    """Return the owner of the innermost frame in an operator, slots, source or resource; no step if there is none."""
     line = 0
     for frame in stack:
         if frame.f_code.co_filename == fused.FILE:
             line = line or frame.f_lineno or 0
         elif _package(frame) == "aflow":
-            name = _owner(frame, line)
-            if name is not None:
-                return name
-    return None
+            owner = _owner(frame, line)
+            if owner is not None and owner.step is not None:
+                return owner
+    return _Owner(None)
 
 
-def _owner(frame: FrameType, line: int) -> str | None:
+def _owner(frame: FrameType, line: int) -> _Owner | None:
     # Only for frames of aflow: before Python 3.13 a frame keeps a copy of its locals once they were read.
     here = frame.f_locals
     for local in (here.get("self"), here.get("sink")):
         if isinstance(local, fused.FusedOperator) and line:
-            return local.name_at(line)
+            return _Owner(local.name_at(line))
         if isinstance(local, Operator):
-            return local.name if hasattr(local, "context") else None
+            return _Owner(local.name) if hasattr(local, "context") else None
         if isinstance(local, CallSlots):
-            return local.step
+            return _Owner(local.step)
         if isinstance(local, Fetcher):
-            return local.name
+            return _Owner(local.name)
+        if isinstance(local, Keeper):
+            return _Owner(local.step, local.label)
     return None
 
 

@@ -137,7 +137,8 @@ class Watchdog:
         blocked = overdue.add(now, taken)
         self._finding = overdue.finding
         if blocked and taken.where is not None and self._is_ours(taken.step):
-            self._reports.blocking(taken.step, taken.where, now - overdue.finding.since)
+            seconds = now - overdue.finding.since
+            self._reports.blocking(taken.step, taken.where, seconds, resource=taken.resource)
 
     def _stack_sample(self, beat: Heartbeat) -> StackSample:
         frame = sys._current_frames().get(beat.thread)  # pyright: ignore[reportPrivateUsage] — documented

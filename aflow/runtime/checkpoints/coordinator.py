@@ -163,6 +163,11 @@ class CheckpointCoordinator:
         assert self._group is not None
         self._group.create_task(work, name=name)
 
+    @property
+    def pending(self) -> list[CheckpointInfo]:
+        """Checkpoints that have neither completed nor failed."""
+        return [one.info for one in self._collected.values()]
+
     # ---------------------------------------------------------------------------------------------- requests
 
     async def request(self, kind: CheckpointKind, path: str | None = None) -> CheckpointInfo:

@@ -16,7 +16,7 @@ export function connectActions(job) {
     if (byId("stop-savepoint").value) body.savepoint = byId("stop-savepoint").value;
     if (byId("stop-deadline").value) body.deadline = Number(byId("stop-deadline").value);
     const { status } = await post(job(), "stop", token, body);
-    return `Accepted: the job is ${status.toLowerCase()}.`;
+    return `Accepted: the job is ${status}.`;
   });
 }
 
@@ -50,9 +50,9 @@ function connect(name, send) {
 
 /** Enable the buttons if the job can do what they are for, and say why not in their titles. */
 export function updateActions(description, snapshot) {
-  const ended = ["FINISHED", "CANCELLED", "FAILED", "CREATED"].includes(snapshot.status);
+  const ended = ["finished", "cancelled", "failed", "created"].includes(snapshot.status);
   const off = description.writes ? "" : "Writes are off: the application was started without a token.";
-  const still = ended ? `The job is ${snapshot.status.toLowerCase()}.` : "";
+  const still = ended ? `The job is ${snapshot.status}.` : "";
   const without = description.checkpointing ? "" : "The job was started without checkpointing.";
   set("savepoint-open", off || still || without);
   set("stop-open", off || still);

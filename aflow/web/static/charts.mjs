@@ -54,10 +54,13 @@ export class Chart {
       pxAlign: 1,
       cursor: { drag: { x: false, y: false }, points: { size: 6 } },
       hooks: { setCursor: [(plot) => showLatest(plot)], setData: [(plot) => showLatest(plot)] },
-      scales: { x: { time: true, range: (plot, first, last) => [Math.min(first, last - SHORTEST), last] }, y: { range: (plot, low, high) => [0, high > 0 ? high * 1.1 : 1] } },
+      scales: {
+        x: { time: true, range: () => shownTimes(this.data[0]) },
+        y: { range: (plot, low, high) => [0, high > 0 ? high * 1.1 : 1] },
+      },
       axes: [
         { ...text, ...grid, space: 70, values: (plot, times) => times.map(clock), size: 28 },
-        { ...text, ...grid, size: 58, space: 32, values: (plot, values) => values.map((value) => this.format(value)) },
+        { ...text, ...grid, size: 58, space: 32, values: (plot, values) => values.map((value) => (this.data[0].length ? this.format(value) : "")) },
       ],
       series: [
         { label: "", value: (plot, time) => (time === null ? "" : clock(time)) },
@@ -73,6 +76,12 @@ export class Chart {
     };
     this.plot = new uPlot(options, this.data, this.container);
   }
+}
+
+/** Return the first and the last time of the axis. Without a value it is the last minute; uPlot shows a day for one value. */
+function shownTimes(times) {
+  const end = times.at(-1) ?? Date.now() / 1000;
+  return [Math.min(times[0] ?? end, end - SHORTEST), end];
 }
 
 /** Show the latest values in the legend while no others are pointed at. */

@@ -17,6 +17,12 @@ const MARGIN = 14;
 /** Characters that fit in a step. */
 const NAME = 20;
 
+/** Characters of the name of a side output. */
+const SIDE = 14;
+
+/** The distance of steps; with side outputs there is room for their names beside the arrow. */
+const DISTANCE = { plain: 50, sides: 112 };
+
 export class Graph {
   /** `onSelect` is called with the name of a step that is clicked. */
   constructor(scroll, container, onSelect) {
@@ -68,7 +74,8 @@ export class Graph {
       this.cy.elements().remove();
       this.cy.add(elements);
     });
-    this.cy.layout({ name: "dagre", rankDir: "LR", nodeSep: 26, rankSep: 50, edgeSep: 10, fit: false }).run();
+    const rankSep = edges.some((edge) => edge.side !== null) ? DISTANCE.sides : DISTANCE.plain;
+    this.cy.layout({ name: "dagre", rankDir: "LR", nodeSep: 26, rankSep, edgeSep: 10, fit: false }).run();
     this.select(this.selected);
     this.fit();
     this.scrollToSource();
@@ -82,7 +89,7 @@ export class Graph {
       for (const edge of this.edges) {
         const rate = this.model.edgeRate(edge);
         const text = rate === null ? "" : compact(rate);
-        const label = edge.side === null ? text : `${cut(edge.side, 14)} ${text}`;
+        const label = edge.side === null ? text : `${cut(edge.side, SIDE)}\n${text}`;
         const width = 1.2 + Math.log10(1 + (rate ?? 0)) * 0.7;
         const drawn = this.cy.getElementById(`edge ${edge.id}`);
         drawn.data({ label, width });
@@ -181,6 +188,8 @@ function style() {
         "line-color": colour("edge"),
         "target-arrow-color": colour("edge"),
         label: "data(label)",
+        "text-wrap": "wrap",
+        "line-height": 1.15,
         "font-size": 11,
         "text-background-color": colour("card"),
         "text-background-opacity": 0.85,

@@ -13,7 +13,7 @@ import { errorDetails, showBlocked, showCheckpoints, showExceptions, showFigures
 /** Milliseconds between two looks at the list of jobs. */
 const LIST_EVERY = 3_000;
 
-const ENDED = ["FINISHED", "CANCELLED", "FAILED"];
+const ENDED = ["finished", "cancelled", "failed"];
 
 class Page {
   constructor() {
@@ -168,7 +168,7 @@ class Page {
     const status = byId("status");
     status.hidden = false;
     status.dataset.status = snapshot.status;
-    setText(status, snapshot.status.toLowerCase());
+    setText(status, snapshot.status);
     updateActions(model.description, snapshot);
     this.showFailure();
     showFigures(model);
@@ -190,7 +190,7 @@ class Page {
   /** Show the present failure at the top: that of an ended job, or the cause of a restart under way. */
   showFailure() {
     const { failure, restarts, status } = this.model.snapshot;
-    const cause = failure ?? (status === "RESTARTING" ? (restarts.at(-1)?.cause ?? null) : null);
+    const cause = failure ?? (status === "restarting" ? (restarts.at(-1)?.cause ?? null) : null);
     const box = byId("failure");
     box.hidden = cause === null;
     if (cause === null) return;

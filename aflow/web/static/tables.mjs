@@ -7,13 +7,13 @@ export function showFigures(model) {
   const { totals, snapshot } = model;
   const { metrics } = snapshot;
   const last = metrics.checkpoints;
-  const completed = [...model.checkpoints.values()].filter((one) => one.outcome === "COMPLETED").at(-1);
+  const completed = [...model.checkpoints.values()].filter((one) => one.outcome === "completed").at(-1);
   const figures = [
     ["Read", totals.in === null ? "–" : `${compact(totals.in)}/s`, "by all sources"],
     ["Written", totals.out === null ? "–" : `${compact(totals.out)}/s`, "by all sinks"],
     ["Latency", duration(totals.latency?.p50_ms), totals.latency ? `p99 ${duration(totals.latency.p99_ms)}` : "not measured yet"],
     ["Watermark lag", duration(totals.lag), "of the slowest sink"],
-    ["Queued", count(totals.queued), "records between tasks"],
+    ["Queued", count(totals.queued), "between tasks"],
     ["Checkpoint", completed ? duration(completed.duration_ms) : "–", checkpointNote(model, completed, last)],
     ["Restarts", count(metrics.restarts), metrics.left_behind ? `${count(metrics.left_behind)} calls abandoned` : "after failures"],
     ["Loop blocked", `${count(metrics.blocked.times)}×`, metrics.blocked.times ? `longest ${duration(metrics.blocked.longest_ms)}` : "no blockage"],
@@ -94,8 +94,8 @@ export function showCheckpoints(model) {
       const cells = line.children;
       const texts = [
         String(row.id),
-        row.outcome.toLowerCase() + (row.reason ? `: ${row.reason}` : ""),
-        row.kind.toLowerCase() + (row.path ? ` in ${row.path}` : ""),
+        row.outcome + (row.reason ? `: ${row.reason}` : ""),
+        row.kind + (row.path ? ` in ${row.path}` : ""),
         clock(row.triggered_at),
         duration(row.duration_ms),
         bytes(row.bytes),
@@ -105,7 +105,7 @@ export function showCheckpoints(model) {
         count(row.in_flight_records),
       ];
       texts.forEach((text, index) => setText(cells[index], text));
-      cells[1].className = row.outcome === "FAILED" ? "bad" : "";
+      cells[1].className = row.outcome === "failed" ? "bad" : "";
       cells[3].title = instant(row.triggered_at);
       cells[4].style.setProperty("--share", String((row.duration_ms ?? 0) / longest));
     },
@@ -163,13 +163,19 @@ export function showBlocked(model) {
       element(
         "li",
         {},
-        heading(`${duration(report.seconds * 1000)}${report.step === null ? "" : ` in step ${report.step}`}`, at),
+        heading(`${duration(report.seconds * 1000)}${owner(report)}`, at),
         report.where === null
           ? element("p", { text: "A function that held the interpreter's lock all the time." })
           : place(report.where),
       ),
     ),
   );
+}
+
+/** Return the step and the resource of a blockage; nothing for code outside of steps. */
+function owner({ step, resource }) {
+  if (step === null) return "";
+  return resource === null ? ` in step ${step}` : ` in resource ${resource} of step ${step}`;
 }
 
 function heading(title, at) {

@@ -282,6 +282,7 @@ class ServerLink:
         """Return the open connection. Raises ``ConnectionLost`` or ``Rejected``."""
         if self._session is None or self._session.is_closed:
             self._session = await self.server.connect()
+            self._retries.connected()
         return self._session
 
     async def close(self) -> None:

@@ -240,7 +240,7 @@ async def test_health_metrics_and_the_api_of_the_job_are_served(tmp_path: Path) 
 
     assert (health.status_code, health.json()) == (200, {"status": "running"})
     assert 'fraud_answers_total{answer="approve"} 1.0' in metrics
-    assert 'aflow_job_status{job="payments",status="RUNNING"} 1.0' in metrics
+    assert 'aflow_job_status{job="payments",status="running"} 1.0' in metrics
     assert [unread.status_code, read.status_code, refused.status_code] == [401, 200, 401]
 
 

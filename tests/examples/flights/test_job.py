@@ -181,7 +181,7 @@ def test_the_page_shows_the_job_and_stays_until_ctrl_c() -> None:
     ended = run_job(flow, display, web=True)
 
     assert ended.status == ExitStatus.DONE
-    assert display.statuses == ["RUNNING"]
+    assert display.statuses == ["running"]
     assert [call for call in display.calls if "job" in call or "token" in call] == [
         "watch the job at http",
         "token for savepoints and stops",

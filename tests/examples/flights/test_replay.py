@@ -23,7 +23,7 @@ from flights.delays import AirportHour, CarrierDay, Delays
 from flights.display import Progress, ProgressDisplay
 from flights.files import Files
 from flights.replay import Replay, run_replay
-from flights.tables import new_york, show_worst
+from flights.tables import days_of, hours_of, new_york, show_worst
 from tests.examples.flights.runs import MAX_DELAY
 from tests.examples.flights.terminal import assert_cursor_is_back, until
 
@@ -187,6 +187,6 @@ def write(path: Path, *rows: AirportHour | CarrierDay) -> None:
 def rows_of(data: FlightData, files: Files) -> list[list[str]]:
     """Return the cells of both tables."""
     screen = io.StringIO()
-    show_worst(Console(file=screen, width=120), data, files)
+    show_worst(Console(file=screen, width=120), data, hours_of(files), days_of(files))
     lines = (line for line in screen.getvalue().splitlines() if line.startswith("│"))
     return [[cell.strip() for cell in line.strip("│").split("│")] for line in lines]

@@ -188,7 +188,8 @@ async def test_an_interrupted_run_continues_and_repeats_only_calls_in_flight(
     assert first < 300
     assert report.is_complete
     assert [row["id"] for row in rows(tmp_path / "out" / "enriched")] == list(range(1, 301))
-    assert provider.counts["requests"] - 300 <= provider.counts["most in flight"]
+    retries = interrupted.calls.retries + report.calls.retries  # of attempts that took too long
+    assert provider.counts["requests"] - 300 - retries <= provider.counts["most in flight"]
 
 
 @pytest.mark.asyncio

@@ -14,7 +14,8 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -266,6 +267,31 @@ def test_a_source_that_blocks_is_named() -> None:
     flow.source(lines(), name="in").to(CollectSink[int](), name="out")
 
     assert run(flow).only.step == "in"
+
+
+@pytest.mark.parametrize("opening", [True, False], ids=["opening", "closing"])
+def test_a_resource_that_blocks_is_named_with_its_step(opening: bool) -> None:
+    @asynccontextmanager
+    async def connected() -> AsyncGenerator[int]:
+        await asyncio.sleep(0.02)
+        if opening:
+            REPORTED.get(timeout=PATIENCE)
+        yield 1
+        if not opening:
+            REPORTED.get(timeout=PATIENCE)
+
+    async def add(value: int, resource: int) -> int:
+        return value + resource
+
+    flow = af.Flow("f")
+    flow.source([1], name="in").map_async(
+        add, name="score", using=af.Resource(connected, name="risk service")
+    ).to(CollectSink[int](), name="out")
+
+    ran = run(flow)
+    assert (ran.only.step, ran.only.resource) == ("score", "risk service")
+    assert ran.where.function.endswith("connected")
+    assert str(ran.only).startswith("step 'score', resource 'risk service', ")
 
 
 def test_a_slow_function_called_for_many_records_is_found() -> None:

@@ -371,9 +371,13 @@ async def test_wrong_arguments_are_refused() -> None:
             await reader.page(prefix="\ud800")
         with pytest.raises(FlowDefinitionError, match="prefix is text or a tuple, not 5"):
             await reader.page(prefix=5)  # type: ignore[arg-type]
-        with pytest.raises(FlowDefinitionError, match="step 'out' has no state that can be read"):
+        with pytest.raises(
+            FlowDefinitionError, match=r"step 'out' \(to\) has no state that can be read"
+        ):
             await job.state("out").page()
-        with pytest.raises(FlowDefinitionError, match="step 'pairs' has no state that can be read"):
+        with pytest.raises(
+            FlowDefinitionError, match=r"step 'pairs' \(source\) has no state that can be read"
+        ):
             await job.state("pairs").get("a")
         with pytest.raises(
             FlowDefinitionError, match="no state named 'totals'; it has: 'accumulator'"

@@ -70,7 +70,9 @@ async def test_there_is_an_error_before_the_first_checkpoint_and_without_checkpo
     async with sums(PushSource[Pair]()).start(checkpointing=settings(tmp_path)) as job:
         with pytest.raises(CheckpointError, match="no checkpoint has been completed yet"):
             await job.state("sum").get("a", as_of="checkpoint")
-        with pytest.raises(FlowDefinitionError, match="step 'pairs' has no state that can be read"):
+        with pytest.raises(
+            FlowDefinitionError, match=r"step 'pairs' \(source\) has no state that can be read"
+        ):
             await job.state("pairs").get("a", as_of="checkpoint")
     async with sums(PushSource[Pair]()).start() as job:
         with pytest.raises(FlowDefinitionError, match="needs a job with checkpointing"):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from aflow.errors import FlowDefinitionError, JobStopped, shown
+from aflow.model.codecs.zoneless import Search, may_hold_zoneless, search_plain
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Instant, Timestamp, to_timestamp
 from aflow.runtime.builtin_connectors.durable_push.acknowledgements import Ack
 
@@ -23,6 +24,21 @@ def check_id(name: object) -> None:
     if type(name) is not str or not 0 < len(name) <= _MAX_ID or not name.isprintable():
         raise FlowDefinitionError(
             f"the id of a record must be printable text of 1 to {_MAX_ID} characters, not {shown(name)}"
+        )
+
+
+def check_zones(value: object, data: bytes, search: Search) -> None:
+    """Raise ``FlowDefinitionError`` if a record has a datetime without a time zone; ``data`` are its bytes.
+
+    Such a record would fail the step that takes event time or a key from it, again after each restart.
+    """
+    if search is search_plain and not may_hold_zoneless(data):
+        return
+    if (path := search(value)) is not None:
+        raise FlowDefinitionError(
+            f"{NAME} cannot log the record {shown(value)}: record{path} is a datetime without a time zone, which "
+            f"cannot be event time or a key, and the job would fail on it after each restart; use an aware datetime, "
+            f"such as datetime.now(UTC), or declare the field as Annotated[datetime, msgspec.Meta(tz=False)]"
         )
 
 

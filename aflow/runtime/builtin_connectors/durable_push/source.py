@@ -20,19 +20,16 @@ from anyio import to_thread
 from aflow.connect import Position, Reader, Source, Split
 from aflow.errors import FlowDefinitionError, JobStopped, SourceError, shown
 from aflow.model.codecs import PLAIN, Codec, CodecError, codec_for, unguarded_decoder
+from aflow.model.codecs.zoneless import zoneless_search
 from aflow.model.questions import Question
 from aflow.model.record_trace import RecordTracer
-from aflow.model.time import (
-    Instant,
-    Timestamp,
-    positive_millis,
-    to_millis,
-)
+from aflow.model.time import Instant, Timestamp, positive_millis, to_millis
 from aflow.runtime.builtin_connectors.durable_push.acknowledgements import Ack
 from aflow.runtime.builtin_connectors.durable_push.arguments import (
     LEAST_BYTES,
     NAME,
     check_id,
+    check_zones,
     checked_ack,
     checked_time,
     input_ended,
@@ -131,6 +128,8 @@ class DurablePushSource(Source[T], Generic[T]):
         self._folder = Path(path)
         self._codec: Codec[T] = cast("Codec[T]", PLAIN) if of is None else codec_for(of)
         self._encode, self._decode = self._codec.encode, unguarded_decoder(self._codec)
+        #: None if no record can contain a datetime without a zone.
+        self._search_zoneless = zoneless_search(of)
         self._layout = One("log", self._codec)
         self._ack = checked_ack(ack)
         self._max_bytes = max_bytes
@@ -171,7 +170,8 @@ class DurablePushSource(Source[T], Generic[T]):
 
         Raises ``SourceFull`` if the log is full, ``SourceError`` if the record cannot be written, ``JobStopped`` after
         ``end`` or if the job ends before a promise that only a job can keep (the record is in the log then), and
-        ``FlowDefinitionError`` for a value that is not ``of`` the declared type. After a cancellation or a
+        ``FlowDefinitionError`` for a value that is not ``of`` the declared type, or contains a ``datetime`` without a
+        time zone, unless the type declares it. After a cancellation or a
         ``SourceError`` that says so, it is unknown whether the log has the record: send it again with its id.
         """
         # Hot path (benchmark `durable_push`): once for each record.
@@ -303,6 +303,8 @@ class DurablePushSource(Source[T], Generic[T]):
                 value = self._codec.decode(data)  # describes the error
         except CodecError as exc:
             raise FlowDefinitionError(f"{NAME} cannot log the record: {exc}") from exc
+        if (search := self._search_zoneless) is not None:
+            check_zones(value, data, search)
         if len(data) > MAX_RECORD:
             raise FlowDefinitionError(
                 f"{NAME} cannot log a record of {len(data):,} bytes; the limit is {MAX_RECORD:,}"

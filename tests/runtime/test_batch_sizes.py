@@ -14,8 +14,8 @@ import pytest
 import aflow as af
 import aflow.api
 from aflow.testing import run_flow
-from tests.api.batch_cases import CASES, EXEMPT, WINDOWS, Case, SoonAfter, Told, windowed
 from tests.backfill.items import Item, at_of, millis
+from tests.runtime.batch_cases import CASES, EXEMPT, WINDOWS, Case, SoonAfter, Told, windowed
 
 #: Records in a batch, and whether steps are chained. The first run is compared with the others.
 RUNS: Final = ((1_024, True), (1, True), (7, True), (7, False))
