@@ -65,15 +65,19 @@ class FieldsDecoder(Generic[T]):
         rejected: list[BadRecord] = []
         for id, flat in entries:
             try:
-                value: object = self._record(flat)
+                record = self._record(flat)
             except (msgspec.ValidationError, UnicodeEncodeError, ValueError) as exc:
                 reason = "not UTF-8" if isinstance(exc, UnicodeEncodeError) else str(exc)
                 rejected.append(self._bad.bad(f"entry {id}", reason, _raw(flat)))
                 continue
             time = int(id.partition("-")[0])
             if self._messages:
-                value = Message(None, value, (), time, self._stream, None, id)
-            values.append(value)
+                message: Message[None, Any] = Message(
+                    None, record, (), time, self._stream, None, id
+                )
+                values.append(message)
+            else:
+                values.append(record)
             times.append(time)
         return Decoded(values, times, rejected)
 

@@ -54,6 +54,10 @@ def texts(*numbers: int) -> list[bytes]:
     return [b"%d" % n for n in numbers]
 
 
+async def delete(server: NatsServer, stream: str, sequence: int) -> None:
+    await server.administer(lambda context: context._jsm.delete_msg(stream, sequence))
+
+
 async def purge(server: NatsServer, stream: str, before: int) -> None:
     """Discard the messages before sequence ``before``, as a limit does."""
     await server.administer(lambda context: context._jsm.purge_stream(stream, seq=before))
@@ -65,7 +69,7 @@ async def test_it_keeps_the_contract_of_sources(nats_server: NatsServer, stream:
     await nats_server.create(stream)
     await nats_server.publish(stream, *texts(*range(5)))
     await nats_server.publish(other, *texts(*range(10, 20)))
-    await nats_server.administer(lambda context: context._jsm.delete_msg(other, 10))
+    await delete(nats_server, other, 10)
 
     await check_source(
         lambda: NatsSource(nats_server.url, [stream, other], of=int, until="now"),
@@ -289,7 +293,7 @@ async def test_deleted_messages_in_the_middle_are_no_loss(
 ) -> None:
     position = await read_two(nats_server, stream)
     for sequence in (3, 5):
-        await nats_server.administer(lambda context, n=sequence: context._jsm.delete_msg(stream, n))
+        await delete(nats_server, stream, sequence)
 
     reader = await opened(NatsSource(nats_server.url, stream, of=int), position)
 

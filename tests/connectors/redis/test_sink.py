@@ -253,10 +253,12 @@ async def test_what_is_no_entry_is_refused_before_the_checkpoint(
 
 
 async def test_a_function_that_names_no_key_is_an_error(redis_server: TestServer) -> None:
+    def keyed_by(field: str) -> RedisUpsert[Any]:
+        return RedisUpsert[Any](redis_server.url, lambda one: one[field])
+
     for field, message in (("n", "must be a text"), ("x", "KeyError")):
-        sink = RedisUpsert[Any](redis_server.url, lambda one, name=field: one[name])
         with pytest.raises(SinkError, match=message):
-            await written(sink, {"n": 1})
+            await written(keyed_by(field), {"n": 1})
 
 
 async def test_a_key_of_another_type_is_an_error_and_nothing_is_written(

@@ -182,9 +182,9 @@ async def test_start_chooses_the_first_entry(
 ) -> None:
     redis_server.add(stream, *numbered(0, 1, 2), ids=["1-0", "1000-0", "2000-0"])
     is_id = start in ("1000-0", "2000")
-    chosen: Any = {stream: start} if is_id else start
+    chosen = cast(Any, {stream: start} if is_id else start)
 
-    reader = await opened(RedisSource(redis_server.url, stream, start=cast(Any, chosen)))
+    reader = await opened(RedisSource(redis_server.url, stream, start=chosen))
     redis_server.add(stream, {"n": "new"}, ids=["3000-0"])
 
     assert [one["n"] for one in await values(reader, len(expected))] == expected
