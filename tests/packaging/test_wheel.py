@@ -59,6 +59,8 @@ asyncio.run(flow.run(options=af.Options(state=af.backends.OnDisk(af.backends.Dis
     "postgres": "from aflow_connectors.postgres.client import load_client; load_client()",
     "rabbitmq": "from aflow_connectors.rabbitmq import RabbitmqSource; RabbitmqSource('amqp://localhost/', 'q')",
     "mqtt": "from aflow_connectors.mqtt import MqttSource; MqttSource('mqtt://localhost', 't', client_id='c')",
+    "nats": "from aflow_connectors.nats import NatsSource; NatsSource('nats://localhost', 's')",
+    "redis": "from aflow_connectors.redis import RedisSource; RedisSource('redis://localhost', 's')",
     "spark": "from aflow_connectors.spark.environment import check_packages; check_packages()",
 }
 #: Extras that combine others.
