@@ -39,7 +39,7 @@ from aflow_connectors.postgres.changes.messages import (
 from aflow_connectors.postgres.changes.position import ChangePosition, TablesRead, decoded
 from aflow_connectors.postgres.changes.row_decoder import RowDecoder
 from aflow_connectors.postgres.changes.slot import PublishedTable
-from aflow_connectors.postgres.changes.snapshot import Snapshot, open_snapshot
+from aflow_connectors.postgres.changes.snapshot import TablesSnapshot, open_snapshot
 from aflow_connectors.postgres.changes.stream import ChangeStream
 from aflow_connectors.postgres.changes.table_changes import TableChanges, epoch_millis
 from aflow_connectors.postgres.changes.transactions import TableChange, TransactionCursor
@@ -86,7 +86,7 @@ class ChangesReader(Reader[Change[T]], Generic[T]):
         #: The progress of the snapshot; None once all tables were read.
         self._read: TablesRead | None = None
         self._end: int | None = None
-        self._snapshot: Snapshot | None = None
+        self._snapshot: TablesSnapshot | None = None
         #: Rows of the snapshot that were fetched and not returned, and their decoder.
         self._rows: deque[tuple[bytes | None, ...]] = deque()
         self._decoder: RowDecoder | None = None
@@ -173,7 +173,7 @@ class ChangesReader(Reader[Change[T]], Generic[T]):
 
     # The snapshot.
 
-    async def _opened_snapshot(self) -> Snapshot:
+    async def _opened_snapshot(self) -> TablesSnapshot:
         if self._snapshot is not None and self._snapshot.is_usable:
             return self._snapshot
         await self._close_snapshot()
@@ -185,7 +185,7 @@ class ChangesReader(Reader[Change[T]], Generic[T]):
         if snapshot is not None:
             await snapshot.close()
 
-    def _is_at(self, snapshot: Snapshot) -> bool:
+    def _is_at(self, snapshot: TablesSnapshot) -> bool:
         """Return True if rows may be read in ``snapshot``."""
         if self._is_before_rows():
             # No row was read: no change is of interest.
@@ -196,7 +196,7 @@ class ChangesReader(Reader[Change[T]], Generic[T]):
         read = self._read
         return read is not None and read.last is None and self._table(read)[0] == 0
 
-    async def _catch_up(self, snapshot: Snapshot, limit: int) -> Chunk[Change[T]]:
+    async def _catch_up(self, snapshot: TablesSnapshot, limit: int) -> Chunk[Change[T]]:
         """Return changes of rows that were read, which were committed before the snapshot."""
         read = self._read
         assert read is not None
@@ -262,7 +262,7 @@ class ChangesReader(Reader[Change[T]], Generic[T]):
             return "update" if after else "delete"
         return "insert" if after else None
 
-    async def _fetch_rows(self, snapshot: Snapshot) -> Chunk[Change[T]]:
+    async def _fetch_rows(self, snapshot: TablesSnapshot) -> Chunk[Change[T]]:
         """Fetch the next rows, and return the first one; none at the end of a table."""
         read = self._read
         assert read is not None

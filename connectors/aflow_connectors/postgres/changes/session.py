@@ -67,7 +67,7 @@ class _Refusal:
 
 
 @dataclass(frozen=True, slots=True)
-class Rows:
+class QueryRows:
     """The result of a query: the oids of the types of its columns, and texts."""
 
     types: tuple[int, ...]
@@ -102,7 +102,7 @@ class ReplicationSession:
     def pgconn(self) -> PGconn:
         return self._connection.pgconn
 
-    async def query(self, sql: str, *, bounded: bool = True) -> Rows:
+    async def query(self, sql: str, *, bounded: bool = True) -> QueryRows:
         """Return the rows of the last statement of ``sql``.
 
         Raises ``Rejected``, and ``ConnectionLost`` also for a statement that takes longer than the timeout if it is
@@ -206,9 +206,9 @@ def raise_refused(result: PGresult) -> None:
     raise Rejected(_Refusal(message, detail, state, context))
 
 
-def _rows(result: PGresult) -> Rows:
+def _rows(result: PGresult) -> QueryRows:
     columns = range(result.nfields)
-    return Rows(
+    return QueryRows(
         tuple(map(result.ftype, columns)),
         [
             tuple([result.get_value(row, column) for column in columns])

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from aflow_connectors.postgres.changes.messages import datetime_of
 from aflow_connectors.postgres.changes.position import TablesRead
 from aflow_connectors.postgres.changes.session import (
+    QueryRows,
     ReplicationServer,
     ReplicationSession,
-    Rows,
 )
 from aflow_connectors.postgres.changes.slot import (
     Names,
@@ -22,7 +22,7 @@ from aflow_connectors.postgres.changes.slot import (
 from aflow_connectors.postgres.table import quoted
 
 
-class Snapshot:
+class TablesSnapshot:
     """A transaction that sees what was committed before ``lsn``, and nothing else."""
 
     def __init__(self, session: ReplicationSession, lsn: int, micros: int) -> None:
@@ -35,7 +35,9 @@ class Snapshot:
     def is_usable(self) -> bool:
         return self._session.is_usable
 
-    async def page(self, table: PublishedTable, last: tuple[str, ...] | None, count: int) -> Rows:
+    async def page(
+        self, table: PublishedTable, last: tuple[str, ...] | None, count: int
+    ) -> QueryRows:
         """Return at most ``count`` rows after key ``last``. Raises ``Rejected`` or ``ConnectionLost``."""
         key = _columns(table, table.key)
         conditions = [f"({table.condition})"] if table.condition else []
@@ -46,7 +48,7 @@ class Snapshot:
             f"SELECT {_columns(table, table.columns)} FROM {table.full_name}{where} ORDER BY {key} LIMIT {count}"
         )
 
-    async def rows(self, table: PublishedTable, keys: Sequence[tuple[str, ...]]) -> Rows:
+    async def rows(self, table: PublishedTable, keys: Sequence[tuple[str, ...]]) -> QueryRows:
         """Return the rows with ``keys``. Raises ``Rejected`` or ``ConnectionLost``."""
         listed = ", ".join(_key(table, key) for key in keys)
         return await self._session.query(
@@ -75,11 +77,11 @@ def _key(table: PublishedTable, key: tuple[str, ...]) -> str:
     return f"ROW({', '.join(map(typed, key, table.key_types))})"
 
 
-async def open_snapshot(server: ReplicationServer, names: Names) -> Snapshot:
+async def open_snapshot(server: ReplicationServer, names: Names) -> TablesSnapshot:
     """Begin a snapshot, once all transactions that are open now have ended."""
     session = await server.connect()
     try:
-        return Snapshot(session, *await begin_snapshot(session, names, secrets.token_hex(4)))
+        return TablesSnapshot(session, *await begin_snapshot(session, names, secrets.token_hex(4)))
     except BaseException:
         await session.close()
         raise

@@ -51,7 +51,7 @@ class ChangeStream:
         self._received: deque[Received] = deque()
         #: Bytes of the messages in ``_received``.
         self._bytes = 0
-        #: Why the stream has ended. Raised after the messages before it.
+        #: The reason for the end of the stream. Raised after the messages before it.
         self._error: Exception | None = None
         self._waiting: asyncio.Future[None] | None = None
         #: End of the log up to which messages were received, for the server's views.

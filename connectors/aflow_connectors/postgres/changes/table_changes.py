@@ -41,8 +41,10 @@ class TableChanges(Generic[T]):
         self._tables: dict[tuple[str, str], PublishedTable] = {}
         #: The type of each domain, by oids.
         self._domains: Mapping[int, int] = {}
-        #: The tables and decoders by the oids of the tables, for their last definition in the stream.
+        #: The definitions of the stream, by their ids as objects, with their tables and decoders.
         self._known: dict[int, tuple[Relation, PublishedTable | None, RowDecoder | None]] = {}
+        #: The decoders of the last definitions, by the oids of tables.
+        self._last: dict[int, RowDecoder] = {}
 
     def set_tables(self, tables: Sequence[PublishedTable], domains: Mapping[int, int]) -> None:
         self._tables = {(one.schema, one.name): one for one in tables}
@@ -110,14 +112,15 @@ class TableChanges(Generic[T]):
         return f"{self._place}, table {table.given!r}"
 
     def _lookup(self, relation: Relation) -> tuple[PublishedTable | None, RowDecoder | None]:
-        known = self._known.get(relation.oid)
-        if known is not None and known[0] is relation:
+        known = self._known.get(id(relation))
+        if known is not None:
             return known[1:]
         table = self._tables.get((relation.schema, relation.name))
         decoder = None if table is None else self._decoder(table, relation)
-        if table is not None and decoder is not None and known is not None:
-            self._log_difference(table, relation, known[2], decoder)
-        self._known[relation.oid] = relation, table, decoder
+        if table is not None and decoder is not None:
+            self._log_difference(table, self._last.get(relation.oid), decoder)
+            self._last[relation.oid] = decoder
+        self._known[id(relation)] = relation, table, decoder
         return table, decoder
 
     def _decoder(self, table: PublishedTable, relation: Relation) -> RowDecoder:
@@ -133,7 +136,7 @@ class TableChanges(Generic[T]):
         return RowDecoder(self._types[table.given], columns, key, self._where(table))
 
     def _log_difference(
-        self, table: PublishedTable, relation: Relation, before: RowDecoder | None, now: RowDecoder
+        self, table: PublishedTable, before: RowDecoder | None, now: RowDecoder
     ) -> None:
         if before is None or before.columns == now.columns:
             return

@@ -69,7 +69,7 @@ class TransactionCursor:
 
     def restart(self) -> None:
         """Continue with a new stream, which begins at ``lsn`` or before it."""
-        self._relations.clear()
+        # The server sends all definitions again before their first use.
         self._transaction = None
 
     def advance(self, lsn: int) -> None:
@@ -92,7 +92,9 @@ class TransactionCursor:
             self._transaction = None
             self.advance(message.end)
         elif isinstance(message, Relation):
-            self._relations[message.oid] = message
+            # The same object for the same definition, which the server repeats from time to time.
+            if self._relations.get(message.oid) != message:
+                self._relations[message.oid] = message
         else:
             return self._truncated(message)
         return ()
