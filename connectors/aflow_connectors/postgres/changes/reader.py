@@ -311,6 +311,7 @@ class ChangesReader(Reader[Change[T]], Generic[T]):
         stream = await self._link.stream(self._position())
         if stream is not self._stream:
             self._stream = stream
+            self._retries.connected()  # `_changes` may then wait for hours
             self._cursor.restart()
         return stream
 
