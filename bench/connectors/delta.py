@@ -5,18 +5,22 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from datetime import timedelta
+from importlib import import_module
 from itertools import count
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
 
-import pyarrow as pa
-from deltalake import DeltaTable, write_deltalake
-
 import aflow as af
 from aflow_connectors.delta import DeltaSink, DeltaSource
 from bench.connectors.comparison import compare_directions
 from bench.harness import Measurement
+
+#: They have no types, or incomplete ones.
+pa: Any = import_module("pyarrow")
+lake: Any = import_module("deltalake")
+DeltaTable: Any = lake.DeltaTable
+write_deltalake: Any = lake.write_deltalake
 
 #: Rows of a commit of the loop.
 COMMIT: Final = 65_536

@@ -27,7 +27,9 @@ OBJECT: Final = 50_000
 
 def measure(records: int, rounds: int) -> Iterator[Measurement]:
     """Start a server, and measure the source and the sink."""
-    rows = [{"n": n, "name": f"a record of some bytes {n}", "share": n / 7} for n in range(records)]
+    rows: list[dict[str, object]] = [
+        {"n": n, "name": f"a record of some bytes {n}", "share": n / 7} for n in range(records)
+    ]
     with running() as endpoint, TemporaryDirectory() as folder:
         server = S3Server(endpoint)
         settings: dict[str, Any] = {**server.client, "client_options": {"allow_http": True}}

@@ -61,6 +61,11 @@ asyncio.run(flow.run(options=af.Options(state=af.backends.OnDisk(af.backends.Dis
     "mqtt": "from aflow_connectors.mqtt import MqttSource; MqttSource('mqtt://localhost', 't', client_id='c')",
     "nats": "from aflow_connectors.nats import NatsSource; NatsSource('nats://localhost', 's')",
     "redis": "from aflow_connectors.redis import RedisSource; RedisSource('redis://localhost', 's')",
+    "s3": """
+from aflow_connectors.s3.bucket import Bucket
+Bucket("test", "s3://bucket", client={"region": "eu-west-1"}, store=None).store
+""",
+    "lake": "from aflow_connectors.delta.table import TableLocation; TableLocation('t', 'nothing', None).exists()",
     "spark": "from aflow_connectors.spark.environment import check_packages; check_packages()",
 }
 #: Extras that combine others.

@@ -6,18 +6,23 @@ import asyncio
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
 
 import aflow as af
 from aflow.connect import BadRecord, Batch, Position, SinkError, SourceError, Tag, WriterContext
 from aflow.errors import FlowDefinitionError, RestoreError
 from aflow.testing import check_sink, check_source
 from aflow_connectors.delta import ChangeKind, DeltaChanges, DeltaSink, DeltaSource, RowChange
+
+#: They have no types, or incomplete ones.
+pa: Any = import_module("pyarrow")
+lake: Any = import_module("deltalake")
+DeltaTable: Any = lake.DeltaTable
+write_deltalake: Any = lake.write_deltalake
 
 SCHEMA = pa.schema([("n", pa.int64()), ("name", pa.string())])
 RECORDS = [{"n": number, "name": str(number)} for number in range(12)]
@@ -59,6 +64,7 @@ async def read(source: DeltaSource[Any], position: Position | None = None) -> li
     return values
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_the_versions_of_a_table_are_a_source(tmp_path: Path) -> None:
     path = filled(tmp_path / "table")
@@ -66,6 +72,7 @@ async def test_the_versions_of_a_table_are_a_source(tmp_path: Path) -> None:
     await check_source(lambda: DeltaSource(path, of=Row, start=0), expected=ROWS)
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_the_changes_of_a_table_are_a_source(tmp_path: Path) -> None:
     path = filled(tmp_path / "table", feed=True)
@@ -159,7 +166,7 @@ async def test_what_cannot_be_read_is_named(tmp_path: Path) -> None:
         await read(DeltaSource(str(tmp_path / "nothing")))
     path = filled(tmp_path / "table")
     with pytest.raises(SourceError, match=r"version 1 of .*table has no change feed"):
-        await read(DeltaChanges(path, start=0))
+        await read(DeltaChanges[Any](path, start=0))
     with pytest.raises(SourceError, match="is not a position in a Delta table"):
         await read(DeltaSource(path), ("a",))
     with pytest.raises(FlowDefinitionError, match="start= must be 'snapshot' or"):
@@ -191,7 +198,8 @@ async def test_a_table_is_a_transactional_sink(tmp_path: Path) -> None:
 
 async def write_to_end(path: Path, journal: list[Any], *, stop: int = len(RECORDS)) -> None:
     """Continue from the last checkpoint in ``journal``: each record once."""
-    position, committables = journal[-1] if journal else (0, [])
+    last: tuple[int, list[Any]] = journal[-1] if journal else (0, [])
+    position, committables = last
     sink = DeltaSink[Any](path, schema=SCHEMA)
     await sink.recover("out", committables)
     writer = await sink.writer(WriterContext("out", checkpoints=True))

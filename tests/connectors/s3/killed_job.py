@@ -9,14 +9,16 @@ from __future__ import annotations
 import asyncio
 import sys
 from datetime import UTC, datetime, timedelta
-from typing import Final, NamedTuple
-
-import pyarrow as pa
+from importlib import import_module
+from typing import Any, Final, NamedTuple
 
 import aflow as af
 from aflow_connectors.delta import DeltaSink
 from aflow_connectors.s3 import JsonLinesObjects, JsonLinesObjectSink, ObjectStorage
 from tests.connectors.s3.server import S3Server
+
+#: It has no types.
+pa: Any = import_module("pyarrow")
 
 #: Records in all objects: a number, a key and a time in seconds.
 COUNT: Final = 400

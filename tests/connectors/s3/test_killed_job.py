@@ -89,7 +89,8 @@ def check(server: S3Server, url: str, folder: Path) -> None:
         {"key": key, "start": start, "total": total}
         for (key, start), total in sorted(expected.items())
     ]
-    table = DeltaTable(str(folder / "table")).to_pyarrow_table().to_pylist()
+    opened: Any = DeltaTable(str(folder / "table"))
+    table: list[dict[str, int]] = opened.to_pyarrow_table().to_pylist()
 
     assert sorted(one["id"] for one in records(server, f"{url}/copy")) == list(range(len(events())))
     assert sorted(records(server, f"{url}/sums"), key=lambda r: (r["key"], r["start"])) == rows

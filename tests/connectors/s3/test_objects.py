@@ -9,11 +9,10 @@ from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 import zstandard
 from obstore.store import LocalStore, MemoryStore, from_url
@@ -32,6 +31,10 @@ from aflow_connectors.s3 import (
 )
 from tests.connectors.s3.faulty_store import FaultyStore, Killed
 from tests.connectors.s3.server import S3Server
+
+#: It has no types.
+pa: Any = import_module("pyarrow")
+pq: Any = import_module("pyarrow.parquet")
 
 RECORDS = [{"n": number} for number in range(12)]
 LINES = b"".join(b'{"n": %d}\n' % number for number in range(12))
@@ -59,6 +62,7 @@ def filled() -> MemoryStore:
 
 
 @pytest.mark.asyncio
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["lines", "text", "columns"])
 async def test_objects_are_a_source(kind: str) -> None:
     store = filled()
@@ -228,7 +232,8 @@ async def test_objects_are_a_transactional_sink(kind: str) -> None:
 
 async def two_checkpoints(store: object, journal: list[Any]) -> None:
     """Continue from the last checkpoint in ``journal``, to the end: each record once."""
-    position, committables = journal[-1] if journal else (0, [])
+    last: tuple[int, list[Any]] = journal[-1] if journal else (0, [])
+    position, committables = last
     sink = JsonLinesObjectSink[Any]("memory:///out", store=store)
     await sink.recover("out", committables)
     writer = await sink.writer(WriterContext("out", checkpoints=True))

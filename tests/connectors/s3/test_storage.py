@@ -113,6 +113,7 @@ async def test_an_object_that_is_missing_or_damaged_is_named() -> None:
     await storage.close()
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_a_part_above_the_size_of_one_request_is_written_in_pieces(s3: S3Server) -> None:
     large = complete({0: [(f"{n}", "x" * 1_000_000) for n in range(18)]})
@@ -277,6 +278,7 @@ ACTIONS = st.lists(
 )
 
 
+@pytest.mark.slow
 @given(actions=ACTIONS)
 @settings(deadline=None, max_examples=60)
 def test_two_jobs_on_one_storage_equal_the_model_of_one_register(
@@ -307,12 +309,9 @@ def test_two_jobs_on_one_storage_equal_the_model_of_one_register(
                 )
                 if restored is not None:
                     assert restored.states["sums"] == checkpoints[restored.manifest.id]
-                chains[job] = [
-                    link.file
-                    for step in ([] if restored is None else restored.manifest.steps)
-                    for one in step.subtasks
-                    for link in one.chain
-                ]
+                steps = () if restored is None else restored.manifest.steps
+                links = [link for step in steps for one in step.subtasks for link in one.chain]
+                chains[job] = [link.file for link in links]
             elif storage is None:
                 continue
             elif action == "checkpoint":

@@ -83,6 +83,7 @@ def moments() -> Iterator[int]:
     return iter(range(1, 200))
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("how", ["once", "for good", "killed"])
@@ -133,6 +134,7 @@ def end_of_process(storage: ObjectStorage) -> None:
         heartbeat.stop()
 
 
+@pytest.mark.slow
 @pytest.mark.asyncio
 async def test_a_job_that_was_replaced_at_any_request_completes_nothing_and_removes_nothing() -> (
     None

@@ -81,7 +81,7 @@ class RegisterState:
     sequence: int
     holder: Holder | None
     #: The epoch that wrote the manifest, by complete checkpoint.
-    checkpoints: Mapping[str, int] = field(default_factory=dict)
+    checkpoints: Mapping[str, int] = field(default_factory=dict[str, int])
     format: int = _FORMAT
 
     def encoded(self) -> bytes:
@@ -195,7 +195,7 @@ def new_holder() -> Holder:
 def try_claim(
     bucket: CheckpointBucket, flow: str, seen: tuple[RegisterState, Version] | None
 ) -> RegisterClaim | None:
-    """RegisterClaim the storage whose register is ``seen``; None if it has changed. Raises ``CheckpointError``."""
+    """Claim the storage whose register is ``seen``; None if it has changed. Raises ``CheckpointError``."""
     holder = new_holder()
     if seen is None:
         state = RegisterState(flow=flow, epoch=1, sequence=1, holder=holder)
