@@ -41,7 +41,16 @@ WITH_S3: Final = frozenset({"docs/connectors/s3.md"})
 WITH_RABBITMQ: Final = frozenset({"docs/connectors/rabbitmq.md"})
 WITH_MQTT: Final = frozenset({"docs/connectors/mqtt.md"})
 #: All documents that tests/docs leaves to the tests of a connector, or of Spark.
-WITH_SERVERS: Final = WITH_SPARK | WITH_KAFKA | WITH_HTTP | WITH_POSTGRES | WITH_REGISTRY | WITH_S3 | WITH_RABBITMQ | WITH_MQTT
+WITH_SERVERS: Final = (
+    WITH_SPARK
+    | WITH_KAFKA
+    | WITH_HTTP
+    | WITH_POSTGRES
+    | WITH_REGISTRY
+    | WITH_S3
+    | WITH_RABBITMQ
+    | WITH_MQTT
+)
 #: Other words for Python, under which a block would be shown in colour but would not run.
 ALIASES: Final = {"py", "python3", "pycon", "ipython"}
 
