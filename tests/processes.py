@@ -24,8 +24,11 @@ SHARED: Final = (
     SPARK,
     "tests/connectors/kafka",
     "tests/connectors/mqtt",
+    "tests/connectors/nats",
     "tests/connectors/postgres",
     "tests/connectors/rabbitmq",
+    "tests/connectors/redis",
+    "tests/connectors/s3",
     "tests/examples/flights",
 )
 

@@ -9,12 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.checkpointed import checkpointed
-from tests.docs.snippets import (
-    WITH_SERVERS,
-    SnippetError,
-    run,
-    snippets,
-)
+from tests.docs.snippets import WITH_SERVERS, SnippetError, run, snippets
 
 PROJECT = Path(__file__).parents[2]
 FILES = [

@@ -152,6 +152,11 @@ class ServerSession:
             raise
 
 
+def is_away(sqlstate: object) -> bool:
+    """Return True for the SQLSTATE of a server that is away."""
+    return isinstance(sqlstate, str) and (sqlstate in _AWAY or sqlstate.startswith(_CONNECTION))
+
+
 @contextmanager
 def _translated(closed: Callable[[], bool]) -> Generator[None]:
     try:
@@ -162,8 +167,7 @@ def _translated(closed: Callable[[], bool]) -> Generator[None]:
         raise ConnectionLost(described(exc)) from exc
     except Exception as exc:
         state = getattr(exc, "sqlstate", None)
-        away = isinstance(state, str) and (state in _AWAY or state.startswith(_CONNECTION))
-        if away or closed():
+        if is_away(state) or closed():
             raise ConnectionLost(described(exc)) from exc
         if isinstance(state, str):
             raise Rejected(exc) from exc

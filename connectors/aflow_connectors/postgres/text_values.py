@@ -12,6 +12,8 @@ from datetime import date, datetime, time, timedelta
 from enum import Enum
 from typing import Any, Final, cast
 
+import orjson
+
 from aflow_connectors.fields import rfc3339
 from aflow_connectors.json_encoder import encode_json
 
@@ -97,12 +99,19 @@ def zoned_text(value: object) -> str | None:
     return to_text(value)
 
 
+def float_text(value: object) -> str | None:
+    """Convert a value for a column of floating-point numbers."""
+    return to_text(value)
+
+
 def converter(base_type: str, category: str) -> Callable[[Any], str | None]:
     """Return the function for values of a column, by the name and the category of its type."""
     if base_type in ("json", "jsonb"):
         return json_text
     if category == "A":
         return array_text
+    if base_type in ("float4", "float8"):
+        return float_text
     return zoned_text if base_type == "timestamptz" else to_text
 
 
@@ -110,7 +119,7 @@ def texts_of(
     convert: Callable[[Any], str | None], values: Sequence[object]
 ) -> Sequence[str | None]:
     """Return ``values`` of a column, converted by ``convert``."""
-    if convert is to_text:
+    if convert is to_text or convert is float_text:
         # Hot path of the sinks: loops in C for columns of one type.
         kinds = set(map(type, values))
         if kinds == {str}:
@@ -118,8 +127,18 @@ def texts_of(
         if kinds == {int}:
             return list(map(str, values))
         if kinds == {float}:
-            return list(map(repr, values))
+            return _texts_of_floats(values, exact=convert is to_text)
     return list(map(convert, values))
+
+
+def _texts_of_floats(values: Sequence[object], *, exact: bool) -> Sequence[str]:
+    """Return the shortest texts of floats; in the form of Python if ``exact``, as for columns of text."""
+    if not exact:
+        # Five times faster than repr. The exponents of large numbers have another form.
+        texts = orjson.dumps(values).decode()
+        if "n" not in texts:  # null: it is no finite number
+            return texts[1:-1].split(",")
+    return list(map(repr, values))
 
 
 class TextRejected(Exception):
@@ -153,7 +172,8 @@ def copy_payload(lines: Sequence[str]) -> bytes:
 def _copied(column: Sequence[str | None]) -> Sequence[str]:
     if None not in column:
         texts = cast(Sequence[str], column)
-        if not _SPECIAL.search("".join(texts)):
+        joined = "".join(texts)
+        if not any(special in joined for special in _ESCAPES):
             return texts
     return ["\\N" if value is None else _escaped(value) for value in column]
 

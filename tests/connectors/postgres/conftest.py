@@ -55,10 +55,11 @@ def database(postgres_server: Server) -> Generator[Database]:
     """An empty schema, which is the search path of ``address``."""
     schema = f"aflow_test_{os.getpid()}_{next(_NUMBERS)}"
     run(execute(postgres_server.address, f"CREATE SCHEMA {schema}"))
+    existing = run(_names(postgres_server.address))
     try:
         yield Database(postgres_server, schema, postgres_server.address_of(schema))
     finally:
-        run(execute(postgres_server.address, f"DROP SCHEMA {schema} CASCADE"))
+        run(_removed(postgres_server.address, schema, existing))
 
 
 @pytest.fixture
@@ -67,3 +68,22 @@ def own_server(postgres_server: Server) -> Server:
     if postgres_server.process is None:
         pytest.skip(f"{ADDRESS} names a server, which this test would kill")
     return postgres_server
+
+
+async def _names(address: str) -> list[tuple[str, str]]:
+    """Slots and publications, each as the statement that removes it."""
+    slots = await fetch(
+        address,
+        "SELECT slot_name, format('SELECT pg_drop_replication_slot(%L)', slot_name) FROM pg_replication_slots",
+    )
+    publications = await fetch(
+        address, "SELECT pubname, format('DROP PUBLICATION %I', pubname) FROM pg_publication"
+    )
+    return [(str(name), str(removal)) for name, removal in slots + publications]
+
+
+async def _removed(address: str, schema: str, existing: list[tuple[str, str]]) -> None:
+    """Remove the schema, and the slots and publications that are not among the existing ones."""
+    await execute(address, f"DROP SCHEMA {schema} CASCADE")
+    new = [removal for name, removal in await _names(address) if (name, removal) not in existing]
+    await execute(address, *new)

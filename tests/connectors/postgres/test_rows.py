@@ -221,3 +221,22 @@ def test_the_representation_of_a_server_has_no_password() -> None:
 
     assert "sesame" not in repr(server)
     assert server.place == "localhost/db"
+
+
+@pytest.mark.asyncio
+async def test_batches_of_floats_keep_each_value_and_texts_of_floats_their_form(
+    database: Database,
+) -> None:
+    floats = [0.1, -0.0, 1e16, 1.5e-7, 5e-324, 1.7976931348623157e308, 2.0**53 + 2]
+    await database.execute("CREATE TABLE t (n integer, a float8, b text)")
+    sink: PostgresSink[tuple[int, float, float]] = PostgresSink(
+        database.address, "t", row=lambda row: row
+    )
+
+    for batch in (floats, [float("inf"), float("nan"), 1.0]):
+        await database.execute("TRUNCATE t")
+        await written(sink, *((n, one, one) for n, one in enumerate(batch)))
+
+        found = await database.fetch("SELECT a, b FROM t ORDER BY n")
+        assert [repr(a) for a, _ in found] == [repr(one) for one in batch]
+        assert [b for _, b in found] == [repr(one) for one in batch]

@@ -1,0 +1,246 @@
+"""Messages of a logical replication stream: those of the plugin ``pgoutput``, version 1, and of the protocol around it.
+
+See "Logical Replication Message Formats" and "Streaming Replication Protocol" in the manual of PostgreSQL. Version 1
+sends a transaction after its commit, in the order of the commits: Begin, the changes, Commit. A Relation message
+precedes the first change of a table, and the first one after each change of its definition.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from enum import Enum
+from typing import Final, TypeAlias
+
+#: The clock of the server counts microseconds from here.
+_EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
+
+_XLOG_HEADER: Final = 25  # of 'w': kind, start, end of the log, time
+_KEEPALIVE: Final = struct.Struct(">QqB")
+_BEGIN: Final = struct.Struct(">QqI")
+_COMMIT: Final = struct.Struct(">BQQq")
+_COLUMN: Final = struct.Struct(">Ii")
+_STATUS: Final = struct.Struct(">cQQQqB")
+_OID: Final = struct.Struct(">I")
+_COUNT: Final = struct.Struct(">H")
+
+_TRUNCATE: Final = ord("T")
+_INSERT, _UPDATE, _DELETE = b"IUD"
+_NULL, _UNCHANGED_MARK, _TEXT, _BINARY = b"nutb"
+
+
+class Unchanged(Enum):
+    """The value of a column that is stored apart (TOAST), if an update has not changed and so not sent it."""
+
+    UNCHANGED = "unchanged"
+
+
+UNCHANGED: Final = Unchanged.UNCHANGED
+
+Value: TypeAlias = memoryview | Unchanged | None
+"""A value of a column, as text; None is NULL."""
+
+TupleData: TypeAlias = Sequence[Value]
+
+
+def lsn_text(lsn: int) -> str:
+    """Return a position in the log as PostgreSQL writes it."""
+    return f"{lsn >> 32:X}/{lsn & 0xFFFFFFFF:X}"
+
+
+def lsn_of(text: str) -> int:
+    """Return the position in the log that ``text`` names. Raises ``ValueError`` for another text."""
+    high, slash, low = text.partition("/")
+    if not slash:
+        raise ValueError(f"{text!r} is no position in the log")
+    return int(high, 16) << 32 | int(low, 16)
+
+
+def datetime_of(micros: int) -> datetime:
+    """Return the time of a server's clock."""
+    return _EPOCH + timedelta(microseconds=micros)
+
+
+@dataclass(frozen=True, slots=True)
+class Keepalive:
+    """All transactions that were committed before ``end`` have been sent."""
+
+    end: int
+    wants_reply: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Begin:
+    """The start of a transaction. ``lsn`` is that of its commit, ``time`` that of its commit (µs of the server)."""
+
+    lsn: int
+    time: int
+    xid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Commit:
+    """The end of a transaction. Later transactions are committed at ``end`` or after it."""
+
+    lsn: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True)
+class RelationColumn:
+    name: str
+    type: int
+    """The oid of the type."""
+    in_identity: bool
+    """True if the column is one of the replica identity."""
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    """The definition of a table. ``identity`` is ``d``: primary key, ``i``: an index, ``f``: full, or ``n``: none."""
+
+    oid: int
+    schema: str
+    name: str
+    identity: str
+    columns: tuple[RelationColumn, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RowChanged:
+    """A changed row. ``kind`` is "insert", "update" or "delete".
+
+    ``old`` are all values before the change if ``old_is_full``, else those of the replica identity with NULL for the
+    others. It is None for an insert, and for an update that has not changed the replica identity, unless that is full.
+    """
+
+    kind: str
+    relation: int
+    old: TupleData | None
+    old_is_full: bool
+    new: TupleData | None
+
+
+@dataclass(frozen=True, slots=True)
+class Truncate:
+    relations: tuple[int, ...]
+
+
+Message: TypeAlias = Begin | Commit | Relation | RowChanged | Truncate
+
+
+def keepalive_of(data: memoryview) -> Keepalive:
+    end, _, reply = _KEEPALIVE.unpack_from(data, 1)
+    return Keepalive(end, bool(reply))
+
+
+def status_message(written: int, confirmed: int, micros: int, *, wants_reply: bool) -> bytes:
+    """Return the message that confirms what is before ``confirmed``; 0 confirms nothing."""
+    return _STATUS.pack(b"r", written, confirmed, confirmed, micros, wants_reply)
+
+
+def micros_of(time: datetime) -> int:
+    """Return ``time`` on the clock of a server."""
+    return (time - _EPOCH) // timedelta(microseconds=1)
+
+
+def begin_lsn(data: memoryview) -> int | None:
+    """Return the LSN of a Begin message in an 'w' message, None for another one."""
+    if data[_XLOG_HEADER] != _BEGIN_MARK:
+        return None
+    lsn: int = _BEGIN.unpack_from(data, _XLOG_HEADER + 1)[0]
+    return lsn
+
+
+def is_commit(received: object) -> bool:
+    """Return True for an 'w' message with a Commit."""
+    return isinstance(received, memoryview) and received[_XLOG_HEADER] == _COMMIT_MARK
+
+
+_BEGIN_MARK: Final = ord("B")
+_COMMIT_MARK: Final = ord("C")
+
+
+def message_of(data: memoryview) -> Message | None:
+    """Decode an 'w' message. Return None for one that has no change: origins, types, and messages of applications."""
+    body = data[_XLOG_HEADER:]
+    kind = body[0]
+    # Hot path of the source.
+    if kind == _INSERT:
+        new, _ = _tuple(body, 6)
+        return RowChanged("insert", _OID.unpack_from(body, 1)[0], None, False, new)
+    if kind == _UPDATE:
+        return _update(body)
+    if kind == _DELETE:
+        old, _ = _tuple(body, 6)
+        return RowChanged("delete", _OID.unpack_from(body, 1)[0], old, body[5] == ord("O"), None)
+    if kind == _BEGIN_MARK:
+        return Begin(*_BEGIN.unpack_from(body, 1))
+    if kind == _COMMIT_MARK:
+        _, lsn, end, _ = _COMMIT.unpack_from(body, 1)
+        return Commit(lsn, end)
+    if kind == ord("R"):
+        return _relation(body)
+    if kind == _TRUNCATE:
+        count = _OID.unpack_from(body, 1)[0]
+        return Truncate(struct.unpack_from(f">{count}I", body, 6))
+    return None
+
+
+def _update(body: memoryview) -> RowChanged:
+    relation = _OID.unpack_from(body, 1)[0]
+    mark = body[5]
+    if mark == ord("N"):
+        return RowChanged("update", relation, None, False, _tuple(body, 6)[0])
+    old, at = _tuple(body, 6)
+    return RowChanged("update", relation, old, mark == ord("O"), _tuple(body, at + 1)[0])
+
+
+def _tuple(body: memoryview, at: int) -> tuple[TupleData, int]:
+    """Return the values of a row at ``at``, and the place after them."""
+    (count,) = _COUNT.unpack_from(body, at)
+    at += 2
+    values: list[Value] = []
+    for _ in range(count):
+        mark = body[at]
+        at += 1
+        if mark == _TEXT:
+            (length,) = _OID.unpack_from(body, at)
+            at += 4
+            values.append(body[at : at + length])
+            at += length
+        elif mark == _NULL:
+            values.append(None)
+        elif mark == _UNCHANGED_MARK:
+            values.append(UNCHANGED)
+        else:
+            raise ValueError(f"{chr(mark)!r} is no mark of a value in text format")
+    return values, at
+
+
+def _relation(body: memoryview) -> Relation:
+    (oid,) = _OID.unpack_from(body, 1)
+    schema, at = _text(body, 5)
+    name, at = _text(body, at)
+    identity = chr(body[at])
+    (count,) = _COUNT.unpack_from(body, at + 1)
+    at += 3
+    columns: list[RelationColumn] = []
+    for _ in range(count):
+        flags = body[at]
+        column, at = _text(body, at + 1)
+        type_, _ = _COLUMN.unpack_from(body, at)
+        at += _COLUMN.size
+        columns.append(RelationColumn(column, type_, bool(flags & 1)))
+    # An empty text is the schema of system tables.
+    return Relation(oid, schema or "pg_catalog", name, identity, tuple(columns))
+
+
+def _text(body: memoryview, at: int) -> tuple[str, int]:
+    """Return the text at ``at``, which ends with a zero byte, and the place after it."""
+    end = at
+    while body[end]:
+        end += 1
+    return str(body[at:end], "utf-8"), end + 1

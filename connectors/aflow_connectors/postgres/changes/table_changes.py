@@ -1,0 +1,166 @@
+"""Changes of tables as records of the source, by the definitions that the stream has sent."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any, Generic, TypeVar, cast
+
+from aflow.connect import BadRecord
+from aflow_connectors.bad_records import BadRecords
+from aflow_connectors.postgres.changes.change import Change, ChangeKind
+from aflow_connectors.postgres.changes.messages import (
+    UNCHANGED,
+    Relation,
+    TupleData,
+    datetime_of,
+    lsn_text,
+)
+from aflow_connectors.postgres.changes.row_decoder import (
+    RecordType,
+    RowDecoder,
+    RowUnsuitable,
+    raw_text,
+)
+from aflow_connectors.postgres.changes.slot import PublishedTable
+from aflow_connectors.postgres.changes.transactions import TableChange
+
+T = TypeVar("T")
+
+_logger = logging.getLogger("aflow.connectors")
+
+
+class TableChanges(Generic[T]):
+    """Converts the changes of the tables of a source. ``types`` are the types of the records, by the given names."""
+
+    def __init__(self, place: str, types: Mapping[str, RecordType], bad: BadRecords) -> None:
+        self._place = place
+        self._types = types
+        self._bad = bad
+        self._tables: dict[tuple[str, str], PublishedTable] = {}
+        #: The type of each domain, by oids.
+        self._domains: Mapping[int, int] = {}
+        #: The definitions of the stream, by their ids as objects, with their tables and decoders.
+        self._known: dict[int, tuple[Relation, PublishedTable | None, RowDecoder | None]] = {}
+        #: The decoders of the last definitions, by the oids of tables.
+        self._last: dict[int, RowDecoder] = {}
+
+    def set_tables(self, tables: Sequence[PublishedTable], domains: Mapping[int, int]) -> None:
+        self._tables = {(one.schema, one.name): one for one in tables}
+        self._domains = domains
+
+    def table_of(self, change: TableChange) -> PublishedTable | None:
+        """Return the table of a change; None if it is not one of the source."""
+        return self._lookup(change.relation)[0]
+
+    def key(self, change: TableChange, row: TupleData) -> tuple[str, ...]:
+        _, decoder = self._lookup(change.relation)
+        assert decoder is not None  # of a table of the source
+        return decoder.key(row)
+
+    def change(self, change: TableChange, kind: str) -> Change[T] | BadRecord:
+        """Return a change of a table of the source as a record. Raises ``SourceError`` without dead letters."""
+        table, decoder = self._lookup(change.relation)
+        assert table is not None  # a table of the source
+        assert decoder is not None
+        transaction = change.transaction
+        old, new = change.old, change.new
+        if new is not None and old is not None and change.old_is_full and UNCHANGED in new:
+            new = [was if now is UNCHANGED else now for was, now in zip(old, new, strict=True)]
+        given = new if kind == "insert" or old is None else old
+        try:
+            return Change(
+                cast(ChangeKind, kind),
+                table.given,
+                () if given is None else decoder.key(given),
+                decoder.record(old)
+                if old is not None and change.old_is_full and kind != "insert"
+                else None,
+                decoder.record(new) if new is not None and kind != "delete" else None,
+                datetime_of(transaction.time),
+                transaction.lsn,
+                transaction.xid,
+                () if new is None or kind == "delete" else decoder.unchanged(new),
+            )
+        except RowUnsuitable as exc:
+            place = f"table {table.given}, LSN {lsn_text(transaction.lsn)}, change {change.number}"
+            return self._bad.bad(place, str(exc), raw_text(given or ()))
+
+    def row_decoder(self, table: PublishedTable, types: Sequence[int]) -> RowDecoder:
+        """Return the decoder of rows of a snapshot. Raises ``SourceError`` if the class does not fit."""
+        columns = list(zip(table.columns, types, strict=True))
+        return RowDecoder(self._types[table.given], columns, table.key, self._where(table))
+
+    def row(
+        self,
+        table: PublishedTable,
+        decoder: RowDecoder,
+        row: Sequence[bytes | None],
+        lsn: int,
+        time: datetime,
+    ) -> Change[T] | BadRecord:
+        """Return a row of a snapshot as an insert. Raises ``SourceError`` without dead letters."""
+        key = decoder.key(row)
+        try:
+            return Change("insert", table.given, key, None, decoder.record(row), time, lsn, None)
+        except RowUnsuitable as exc:
+            place = f"table {table.given}, key {', '.join(key)}"
+            return self._bad.bad(place, str(exc), raw_text(row))
+
+    def _where(self, table: PublishedTable) -> str:
+        return f"{self._place}, table {table.given!r}"
+
+    def _lookup(self, relation: Relation) -> tuple[PublishedTable | None, RowDecoder | None]:
+        known = self._known.get(id(relation))
+        if known is not None:
+            return known[1:]
+        table = self._tables.get((relation.schema, relation.name))
+        decoder = None if table is None else self._decoder(table, relation)
+        if table is not None and decoder is not None:
+            self._log_difference(table, self._last.get(relation.oid), decoder)
+            self._last[relation.oid] = decoder
+        self._known[id(relation)] = relation, table, decoder
+        return table, decoder
+
+    def _decoder(self, table: PublishedTable, relation: Relation) -> RowDecoder:
+        domains = self._domains
+        columns = [(one.name, domains.get(one.type, one.type)) for one in relation.columns]
+        if relation.identity == "f":
+            names = {name for name, _ in columns}
+            key: Sequence[str] = table.key if names.issuperset(table.key) else ()
+        else:
+            key = [one.name for one in relation.columns if one.in_identity]
+            if set(key) == set(table.key):
+                key = table.key  # in the order of the index
+        return RowDecoder(self._types[table.given], columns, key, self._where(table))
+
+    def _log_difference(
+        self, table: PublishedTable, before: RowDecoder | None, now: RowDecoder
+    ) -> None:
+        if before is None or before.columns == now.columns:
+            return
+        was, is_ = dict(before.columns), dict(now.columns)
+        added = [name for name in is_ if name not in was]
+        removed = [name for name in was if name not in is_]
+        retyped = [name for name in is_ if name in was and was[name] != is_[name]]
+        _logger.warning(
+            "%s: its columns have changed: added %s, removed %s, of another type %s",
+            self._where(table),
+            added,
+            removed,
+            retyped,
+            extra={
+                "event": "schema_changed",
+                "place": self._place,
+                "table": table.given,
+                "added": added,
+                "removed": removed,
+                "retyped": retyped,
+            },
+        )
+
+
+def epoch_millis(change: Change[Any]) -> int:
+    """Return the time of a change in epoch ms."""
+    return round(change.time.timestamp() * 1000)
