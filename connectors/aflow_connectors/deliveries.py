@@ -131,11 +131,11 @@ class DeliveryLedger:
         """Return the number of the last message and the ids of a position. Raises ``SourceError``."""
         if position is None:
             return 0, ((), b"")
-        if isinstance(position, (list, tuple)):
+        if type(position) in (list, tuple):
             parts = cast("Sequence[object]", position)
             if len(parts) == 3:
                 last, blocks, tail = parts
-                if type(last) is int and isinstance(blocks, (list, tuple)):
+                if type(last) is int and type(blocks) in (list, tuple):
                     given = [*cast("Sequence[object]", blocks), tail]
                     ids = [one for one in given if isinstance(one, bytes) and not len(one) % SIZE]
                     if len(ids) == len(given):

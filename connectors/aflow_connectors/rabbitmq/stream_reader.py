@@ -6,7 +6,7 @@ has started, so that a restart does not look for "latest" again.
 
 **Bounds.** AMQP does not tell the first and the last offset of a stream. A consumer that starts at "first" gets the
 first message, and one that starts at "last" those of the last chunk of the stream's log, before the answer to a later
-request on its channel.
+request on its channel. If that chunk has none, the end is found by bisection.
 
 **Lost messages.** A server that does not have the wanted offset any more starts at the first one that it has, silently.
 So the reader compares the bounds with its offset, whenever it opens a connection, and applies ``on_lost_offsets``.
@@ -45,6 +45,10 @@ _OFFSET: Final = "x-stream-offset"
 
 #: Time (s) for which a read waits for messages before it looks at the limits of time.
 _SLICE: Final = 0.2
+
+#: Attempts to read the last chunk of a stream, and the time (s) between them.
+_ATTEMPTS: Final = 3
+_PAUSE: Final = 0.02
 
 #: More messages than a chunk of the stream's log has.
 _CHUNK: Final = 60_000
@@ -172,7 +176,29 @@ class OffsetReader(Reader[T], Generic[T]):
         firsts = await self._probe(channel, "first", 1)
         if not firsts:
             return 0, 0
-        return firsts[0], (await self._probe(channel, "last", _CHUNK))[-1] + 1
+        for _ in range(_ATTEMPTS):
+            if lasts := await self._probe(channel, "last", _CHUNK):
+                return firsts[0], lasts[-1] + 1
+            await asyncio.sleep(_PAUSE)
+        return firsts[0], await self._end_after(channel, firsts[0])
+
+    async def _end_after(self, channel: AmqpChannel, known: int) -> int:
+        """Return the offset after the last message, found by bisection; there is a message at ``known``.
+
+        For a stream whose last chunk has no messages: the server writes such chunks, too.
+        """
+        step = 1
+        while found := await self._probe(channel, known + step, 1):
+            known = found[0]
+            step *= 2
+        end = known + step
+        while end - known > 1:
+            middle = (known + end) // 2
+            if found := await self._probe(channel, middle, 1):
+                known = found[0]
+            else:
+                end = middle
+        return known + 1
 
     async def _first_offset(self, channel: AmqpChannel, first: int, end: int) -> int:
         start = self._settings.start
@@ -192,6 +218,7 @@ class OffsetReader(Reader[T], Generic[T]):
     async def _probe(self, channel: AmqpChannel, start: object, count: int) -> list[int]:
         """Return the offsets of at most ``count`` messages that the server sends at once, from ``start`` on."""
         tag = await channel.consume(self._queue, prefetch=count, arguments={_OFFSET: start})
+        await channel.check_queue(self._queue)
         await channel.cancel(tag)
         await asyncio.sleep(0)  # until the tasks of the client have added what it has received
         offsets = [_offset_of(one) for one in channel.delivered]
@@ -244,7 +271,7 @@ def _decoded(position: Position | None, name: str) -> tuple[int, int | None]:
         return -1, None
     if type(position) is int and position >= 0:
         return position, None
-    if isinstance(position, (list, tuple)):
+    if type(position) in (list, tuple):
         pair = [one for one in cast("Sequence[object]", position) if type(one) is int and one >= 0]
         if len(pair) == 2:
             return pair[0], pair[1]

@@ -112,6 +112,20 @@ async def test_messages_that_were_removed_are_never_skipped_silently(
     assert events == ["offsets_lost"]
 
 
+async def test_the_end_of_a_stream_whose_last_chunk_has_no_messages_is_found(
+    rabbit: Rabbit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Only RabbitMQ decides when it writes such a chunk.
+    monkeypatch.setattr("aflow_connectors.rabbitmq.stream_reader._ATTEMPTS", 0)
+    stream = await filled(rabbit, 100)
+
+    found = await values(
+        await opened(RabbitmqStreamSource(rabbit.url, stream, of=int, until="now")), 999
+    )
+
+    assert found == list(range(100))
+
+
 async def test_an_offset_after_the_end_is_an_error(rabbit: Rabbit) -> None:
     stream = await filled(rabbit, 3)
 
