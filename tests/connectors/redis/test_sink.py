@@ -520,6 +520,7 @@ async def test_a_frozen_server_is_backpressure(own_redis: TestServer, stream: st
     assert numbers(own_redis, stream) == [1, 2, 3]
 
 
+@pytest.mark.slow
 async def test_a_server_that_is_killed_and_restarted_has_each_entry_once(
     own_redis: TestServer, stream: str
 ) -> None:
