@@ -255,7 +255,7 @@ class ChangesReader(Reader[Change[T]], Generic[T]):
             del moved[old]
         before = old is not None and were_read[old] and not was_moved
         after = new is not None and were_read[new]
-        if after and not before and new is not None and (was_moved or change.lacks_values):
+        if new is not None and after and not before and (was_moved or change.lacks_values):
             moved[new] = None
             return None
         if before:
