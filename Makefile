@@ -18,7 +18,7 @@ SEED := random
 # Folders of tests that run whole jobs, programs or documents, and of those that need a server or a browser; `make unit`
 # omits them. It runs all other folders, so a new one belongs to it.
 WHOLE := backfill bench cli crash docs examples fuzz packaging runtime spark web
-SERVERS := kafka postgres
+SERVERS := kafka mqtt nats postgres rabbitmq redis
 REQUIREMENTS := pyproject.toml $(CONSTRAINTS) scripts/make-venv
 
 # Set in many container images. Without byte code, each process that a test starts compiles aflow, and importing it takes
@@ -44,7 +44,7 @@ ifneq ($(shell cat $(DEMO_SPARK) 2>/dev/null),$(CURDIR))
 $(DEMO_SPARK): again
 endif
 
-.PHONY: help setup demo demo-spark java chromium kafka postgres test lint types mypy pyright unit properties fuzz format bench test-all-pythons public-names constraints docs pictures screenshots news dist clean again
+.PHONY: help setup demo demo-spark java chromium kafka mosquitto nats postgres rabbitmq redis test lint types mypy pyright unit properties fuzz format bench test-all-pythons public-names constraints docs pictures screenshots news dist clean again
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -82,7 +82,19 @@ kafka: java # fetch the Kafka of the tests if possible, else print what to do
 postgres: # install a PostgreSQL server for tests if possible, else print the command
 	@scripts/have-postgres
 
-test: java chromium kafka postgres lint ## run all checks: format, lint, types, architecture, unit, conformance, doc snippets, examples
+rabbitmq: # install a RabbitMQ server for tests if possible, else print the command
+	@scripts/have-rabbitmq
+
+mosquitto: # install an MQTT broker for tests if possible, else print the command
+	@scripts/have-mosquitto
+
+redis: # install a Redis server for tests if possible, else print the command
+	@scripts/have-redis
+
+nats: # install a NATS server for tests if possible, else print the command
+	@scripts/have-nats
+
+test: java chromium kafka mosquitto nats postgres rabbitmq redis lint ## run all checks: format, lint, types, architecture, unit, conformance, doc snippets, examples
 	@$(BIN)/python -m pytest -q --type-checks $(PROCESSES)
 
 lint: $(SETUP) ## check format and lint rules
@@ -113,7 +125,7 @@ format: $(SETUP) ## format, and apply the fixes of lint
 bench: $(SETUP) ## list the benchmarks; `.venv/bin/python -m bench NAME` runs one
 	@$(BIN)/python -m bench
 
-test-all-pythons: java chromium kafka postgres ## run the tests under each of Python 3.11 to 3.14 on this machine
+test-all-pythons: java chromium kafka mosquitto nats postgres rabbitmq redis ## run the tests under each of Python 3.11 to 3.14 on this machine
 	@PROCESSES='$(PROCESSES)' scripts/test-all-pythons $(PINS) --group test --group types --group flights --editable '.[files,sketch,spark]'
 
 public-names: $(SETUP) ## write the list of public names after an intended change

@@ -181,6 +181,13 @@ class Source(ABC, Generic[T_co]):
     #: True if a job without checkpoints cannot read this source, since its records are released by checkpoints only.
     needs_checkpoints: bool = False
 
+    #: True if records that a checkpoint covers may be read again after a restart: results count them twice.
+    repeats_records: bool = False
+
+    #: False if a checkpoint must not lie within a chunk, since a restored reader cannot return its records in the same
+    #: order. Such chunks are not divided into smaller batches.
+    divides_chunks: bool = True
+
     @abstractmethod
     async def splits(self) -> Sequence[Split]:
         """Return all splits known now, in the order in which they should be read."""

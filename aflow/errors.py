@@ -7,6 +7,7 @@
     │   └── WrongKey          a key, or a prefix of keys, that no record of a step can have
     ├── OperatorError         a user function raised; names operator, key, timestamp      the function's fault
     ├── CheckpointError       a checkpoint was declined, expired, or could not be stored
+    │   └── StorageTaken      another job has taken over the storage of checkpoints
     ├── RestoreError          a snapshot does not fit the pipeline that restores it
     ├── ConnectorError        a source or sink failed                                     the outside world's fault
     │   ├── SourceError
@@ -42,6 +43,7 @@ __all__ = [
     "SourceFull",
     "SourceInUse",
     "StopTimeout",
+    "StorageTaken",
     "WrongKey",
 ]
 
@@ -122,6 +124,10 @@ class OperatorError(AflowError):
 
 class CheckpointError(AflowError):
     """A checkpoint could not be taken: declined, expired, or not stored."""
+
+
+class StorageTaken(CheckpointError):
+    """Another job has taken over the storage of checkpoints: no later checkpoint of this job can complete."""
 
 
 class RestoreError(AflowError):

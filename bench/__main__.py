@@ -67,6 +67,7 @@ BENCHMARKS = [
     Benchmark(
         "connectors", "source and sink of each connector, beside its bare client", 200_000, 3
     ),
+    Benchmark("formats", "Avro and Protobuf of a registry: decode and encode", 100_000, 5),
     Benchmark("embed", "latency of a web service beside a saturated pipeline", 100_000, 3),
     Benchmark("fairness", "ms that a saturated pipeline delays another coroutine", 1_000_000, 5),
 ]

@@ -18,12 +18,17 @@ import pytest
 #: Tests in this folder share a session of Spark. No other group takes longer.
 SPARK: Final = "tests/spark"
 
-#: Folders whose tests share expensive fixtures: the session of Spark, the broker of Kafka, a PostgreSQL server, and the
-#: flights of a year with their results.
+#: Folders whose tests share expensive fixtures: the session of Spark, the servers of connectors, and the flights of a
+#: year with their results.
 SHARED: Final = (
     SPARK,
     "tests/connectors/kafka",
+    "tests/connectors/mqtt",
+    "tests/connectors/nats",
     "tests/connectors/postgres",
+    "tests/connectors/rabbitmq",
+    "tests/connectors/redis",
+    "tests/connectors/s3",
     "tests/examples/flights",
 )
 

@@ -6,11 +6,11 @@ from collections.abc import Iterator
 from typing import Any
 
 from aflow.machines.calls.on_error import dead_letter_tag, policy_text
-from aflow.machines.calls.rate import RateLimit
+from aflow.machines.calls.rate import rate_text
 from aflow.machines.calls.retry import Retry
 from aflow.machines.calls.settings import CallOrder, CallSettings
 from aflow.model.resource import Resource
-from aflow.model.time import short, to_millis
+from aflow.model.time import short
 
 _ORDERS = {
     CallOrder.ORDERED: "ordered",
@@ -48,7 +48,7 @@ def _parts(settings: CallSettings, using: Resource[Any] | None) -> Iterator[str]
     if settings.retry is not None:
         yield _retry(settings.retry)
     if settings.rate is not None:
-        yield _rate(settings.rate)
+        yield rate_text(settings.rate)
     if settings.breaker is not None:
         yield "circuit breaker"
     if settings.cache is not None:
@@ -65,9 +65,3 @@ def _retry(retry: object) -> str:
         if isinstance(retry, Retry)
         else f"retry {type(retry).__name__}"
     )
-
-
-def _rate(rate: RateLimit[Any]) -> str:
-    units = "" if rate.cost is None else " units"
-    shared = "" if rate.shared is None else f" shared as {rate.shared!r}"
-    return f"{rate.count}{units} per {short(to_millis(rate.per, what='RateLimit.per'))}{shared}"

@@ -20,6 +20,7 @@ from aflow.machines.calls.on_error import (
     Fallback,
     check_on_error,
 )
+from aflow.machines.calls.rate import RateLimit
 from aflow.runtime.builtin_connectors.async_iterable_source import AsyncIterableSource
 from aflow.runtime.builtin_connectors.iterable_source import IterableSource
 from aflow.runtime.builtin_connectors.thread_source import ThreadSource
@@ -65,17 +66,32 @@ class Flow:
 
     @overload
     def source(
-        self, source: Source[T], *, name: str | None = None, parallelism: int | None = None
+        self,
+        source: Source[T],
+        *,
+        name: str | None = None,
+        parallelism: int | None = None,
+        rate: RateLimit[T] | None = None,
     ) -> Stream[T]: ...
 
     @overload
     def source(
-        self, source: Iterable[T], *, name: str | None = None, parallelism: int | None = None
+        self,
+        source: Iterable[T],
+        *,
+        name: str | None = None,
+        parallelism: int | None = None,
+        rate: RateLimit[T] | None = None,
     ) -> Stream[T]: ...
 
     @overload
     def source(
-        self, source: AsyncIterable[T], *, name: str | None = None, parallelism: int | None = None
+        self,
+        source: AsyncIterable[T],
+        *,
+        name: str | None = None,
+        parallelism: int | None = None,
+        rate: RateLimit[T] | None = None,
     ) -> Stream[T]: ...
 
     def source(
@@ -84,16 +100,19 @@ class Flow:
         *,
         name: str | None = None,
         parallelism: int | None = None,
+        rate: RateLimit[T] | None = None,
     ) -> Stream[T]:
         """Begin a stream with the records of ``source``.
 
         An iterable is wrapped in an ``IterableSource``, an async iterable in an ``AsyncIterableSource``. Wrap a
         blocking iterator in a ``ThreadSource``, which does not block the event loop. ``parallelism`` is the number of
         subtasks that read, by default that of the job; a source that cannot be divided has one.
+
+        ``rate`` limits the records that all of them emit together; meanwhile the source is not read.
         """
         made = _as_source(source)
         self._check_unread(made)
-        node = self.graph.add_source(made, name, parallelism)
+        node = self.graph.add_source(made, name, parallelism, rate)
         return Stream(self.graph, Edge(node))
 
     def dead_letters(self) -> Stream[FailedRecord[object]]:

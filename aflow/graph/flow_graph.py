@@ -9,6 +9,7 @@ from aflow.connect import Sink, Source
 from aflow.errors import FlowDefinitionError, shown
 from aflow.graph.nodes import KEY_PRESERVING_METHODS, Edge, Kind, Node, upstream
 from aflow.machines.calls.on_error import FAIL, Fail, OnError, dead_letter_tag, policy_text
+from aflow.machines.calls.rate import RateLimit, rate_text
 from aflow.model.resource import Resource
 from aflow.model.tags import Tag
 from aflow.operators.base import Operator
@@ -40,20 +41,32 @@ class FlowGraph:
         """Iterate over all nodes, each after its inputs."""
         return iter(self.nodes)
 
-    def add_source(self, source: Source[Any], name: str | None, parallelism: int | None) -> Node:
+    def add_source(
+        self,
+        source: Source[Any],
+        name: str | None,
+        parallelism: int | None,
+        rate: RateLimit[Any] | None = None,
+    ) -> Node:
         """Add a source. Raises ``FlowDefinitionError`` for an object that is no source."""
         if not isinstance(source, Source):
             raise FlowDefinitionError(
                 f"source() takes an aflow.Source, an iterable or an async iterable, not {shown(source)}"
             )
         check_parallelism(parallelism)
+        if rate is not None and not isinstance(rate, RateLimit):
+            raise FlowDefinitionError(
+                f"source(rate=…) takes a RateLimit, such as RateLimit(100, timedelta(seconds=1)), not {shown(rate)}"
+            )
+        kind = type(source).__name__
         return self._add(
             Kind.SOURCE,
             "source",
             name,
             source=source,
             parallelism=parallelism,
-            detail=type(source).__name__,
+            rate=rate,
+            detail=kind if rate is None else f"{kind}, {rate_text(rate)}",
         )
 
     def add_step(

@@ -1,14 +1,14 @@
 """The end-to-end guarantee of each sink of a plan after a crash, with its reason.
 
 Theory. The final content of a sink depends on three things: whether the job takes checkpoints, whether all upstream
-sources emit the same records again (*replayable*), and the effect of writing records again (*delivery*). Without
-checkpoints, the next run starts every source at its beginning. With them, the job continues from the last completed
-one: state is restored, and sources emit the records after their positions again.
+sources emit the same records again (*replayable*) and no others (else they *repeat* records), and the effect of writing
+records again (*delivery*). Without checkpoints, the next run starts every source at its beginning; a source that
+*needs checkpoints* refuses the job. With them, the job continues from the last completed one: state is restored, and
+sources emit the records after their positions again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass
 from enum import Enum
 
@@ -56,11 +56,16 @@ def weakest(entries: list[AfterCrash]) -> Guarantee:
 
 
 def _after_crash(sink: Node, mode: RecoveryMode) -> AfterCrash:
-    lost = sorted({node.name for node in _sources(sink) if not _replayable(node)})
-    if lost:
-        names = " and ".join(repr(name) for name in lost)
+    if names := _names(sink, "replayable", has=False):
         reason = f"{names} cannot be read again, so {_LOST[mode]} is lost"
         return AfterCrash(sink.name, Guarantee.NONE, reason)
+    if mode is RecoveryMode.NO_CHECKPOINTS and (refusing := _names(sink, "needs_checkpoints")):
+        return AfterCrash(
+            sink.name, Guarantee.NONE, f"{refusing} can be read only by a job with checkpoints"
+        )
+    if repeating := _names(sink, "repeats_records"):
+        reason = f"{repeating} may repeat records since the last checkpoint, and results count them twice"
+        return AfterCrash(sink.name, Guarantee.AT_LEAST_ONCE, reason)
     assert sink.sink is not None
     guarantee, reason = _REPLAYED[mode][sink.sink.delivery]
     return AfterCrash(sink.name, guarantee, reason)
@@ -112,10 +117,11 @@ _REPLAYED = {
 }
 
 
-def _replayable(node: Node) -> bool:
-    return node.source is not None and node.source.replayable
-
-
-def _sources(node: Node) -> Iterator[Node]:
-    """Yield all sources upstream of ``node``."""
-    return (one for one in upstream(node) if one.kind is Kind.SOURCE)
+def _names(sink: Node, attribute: str, *, has: bool = True) -> str:
+    """Return the names of the sources upstream of ``sink`` of which ``attribute`` is ``has``; empty for none."""
+    sources = {
+        one.name
+        for one in upstream(sink)
+        if one.kind is Kind.SOURCE and bool(getattr(one.source, attribute)) is has
+    }
+    return " and ".join(repr(name) for name in sorted(sources))

@@ -12,6 +12,7 @@ from enum import Enum
 from typing import Any, Final, TypeAlias
 
 from aflow.connect import Sink, Source
+from aflow.machines.calls.rate import RateLimit
 from aflow.model.resource import Resource
 from aflow.operators.base import Operator
 from aflow.operators.watermark_use import WatermarkUse
@@ -84,6 +85,8 @@ class Node:
     operator: Callable[[], Operator] | None = None
     source: Source[Any] | None = None
     sink: Sink[Any] | None = None
+    rate: RateLimit[Any] | None = None
+    """The limit of the records that a source emits."""
     resource: Resource[Any] | None = None
     """The second argument of its async calls."""
     calls: bool = False

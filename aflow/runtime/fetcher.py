@@ -22,6 +22,7 @@ from aflow.runtime.cancellation import JobTaskGroup, end_if_asked, user_code
 from aflow.runtime.checkpoints.reader_notices import ReaderNotices
 from aflow.runtime.failures import closing_async
 from aflow.runtime.loop_budget import LoopBudget
+from aflow.runtime.read_rate import ReadRate
 from aflow.runtime.splits import Assigned, SplitPosition, SplitQueue
 
 #: Batches read ahead for all splits of a subtask together, and the most records in them: one pass of the event loop
@@ -90,10 +91,11 @@ class Fetcher:
         loop_budget: LoopBudget,
         on_fetched: Callable[[], None],
         notices: ReaderNotices | None = None,
+        rate: ReadRate | None = None,
     ) -> None:
         """``on_fetched`` is called when there is something to take, and when nothing will be added any more.
 
-        ``notices`` are those of checkpoints; None without them.
+        ``notices`` are those of checkpoints; None without them. ``rate`` delays chunks.
         """
         self.name = name
         self.source = source
@@ -104,6 +106,7 @@ class Fetcher:
         self._loop_budget = loop_budget
         self._on_fetched = on_fetched
         self._notices = notices
+        self._rate = rate
         #: Chunks that were read and not taken yet, and the events of splits between them.
         self._fetched: deque[Fetched] = deque()
         #: Records in ``_fetched``, including rejected ones.
@@ -148,7 +151,7 @@ class Fetcher:
         item = fetched.popleft()
         if type(item) is Read:
             self.queued_records -= _queue_weight(item.chunk)
-            if len(item.chunk.values) > 2 * self.size.limit:
+            if self.source.divides_chunks and len(item.chunk.values) > 2 * self.size.limit:
                 item = self._first_part(item)
             elif fetched and type(fetched[0]) is Read:
                 self._join_next(item)
@@ -275,8 +278,11 @@ class Fetcher:
         while (chunk := await reader.read(max(records, 1))) is not None:
             rejected += chunk.rejected
             if len(chunk.values) >= records:
-                rest = _without(chunk, records)
-                self._put_chunk(split, replace(rest, rejected=rejected))
+                rest = replace(_without(chunk, records), rejected=rejected)
+                if self._rate is None:
+                    self._put_chunk(split, rest)
+                else:
+                    await self._put_in_time(split, rest, self._rate)
                 return
             records -= len(chunk.values)
             end_if_asked()
@@ -288,19 +294,34 @@ class Fetcher:
         # Hot path (benchmark `stateless`): one pass of this loop for each chunk.
         budget = self._loop_budget
         steady = budget.steady
+        rate = self._rate
         while True:
             while not self._room.is_set():
                 await self._room.wait()
             begun = steady()
-            chunk = await reader.read(self.size.limit)
+            limit = self.size.limit
+            chunk = await reader.read(limit if rate is None else min(limit, rate.most))
             if (took := steady() - begun) < _AT_ONCE:
                 budget.own += took
             if chunk is None:
                 return
-            self._put_chunk(split, chunk)
+            if rate is None:
+                self._put_chunk(split, chunk)
+            else:
+                await self._put_in_time(split, chunk, rate)
             end_if_asked()
             if budget.spent():
                 await budget.hand_over()
+
+    async def _put_in_time(self, split: str, chunk: Chunk[Any], rate: ReadRate) -> None:
+        """Queue a chunk once its rate allows it, or at once when the job is stopped: it was read."""
+        try:
+            await rate.wait((self.name, self._subtask, split), chunk.values)
+        except asyncio.CancelledError:
+            if self._stopping:
+                self._put_chunk(split, chunk)
+            raise
+        self._put_chunk(split, chunk)
 
     def _failed(self, exc: BaseException, split: Split) -> SourceError:
         return SourceError(f"source {self.name!r} failed in split {split.id!r}: {described(exc)}")

@@ -38,6 +38,7 @@ from aflow.runtime.metrics import StepCounters
 from aflow.runtime.operator_chain import ChainBuilder, OperatorChain, Resources
 from aflow.runtime.options import Options
 from aflow.runtime.outputs import OutputLink
+from aflow.runtime.read_rate import ReadRate
 from aflow.runtime.samples import RecordSample
 from aflow.runtime.source_input import SourceInput
 from aflow.runtime.splits import SplitQueue
@@ -104,6 +105,12 @@ class JobBuilder:
             reports=reports,
         )
         self._sources: dict[str, SplitQueue] = {}
+        #: The rate limits of the sources that have one.
+        self._rates = {
+            node.name: ReadRate(node.rate, self._chains.buckets.bucket(node.rate))
+            for task in plan.tasks
+            if (node := task.head).rate is not None
+        }
         #: By the index of the task.
         self._tasks: dict[int, list[StreamTask]] = {}
 
@@ -204,6 +211,7 @@ class JobBuilder:
             loop_budget=self._loop_budget,
             on_fetched=environment.loop.resume,
             notices=None if self._checkpointed is None else self._checkpointed.coordinator.notices,
+            rate=self._rates.get(head.name),
         )
 
     def _source_input(

@@ -99,7 +99,8 @@ class ChainBuilder:
         self._reports = reports
         self._clocked = clocked
         self._aligned = AlignedGroups()
-        self._buckets = SharedBuckets()
+        #: The rate limits of the job.
+        self.buckets = SharedBuckets()
         #: The samples of the records that steps emit.
         self.samples = JobSamples(options.samples, options.clock)
         #: Counters of the subtasks of each step, by its name.
@@ -244,7 +245,7 @@ class ChainBuilder:
             key_group_count=self._plan.key_groups,
             backend=self._options.state,
             resource=self._resources.of(node.id, subtask),
-            buckets=self._buckets,
+            buckets=self.buckets,
             steady=self._options.clock.steady,
             random=self._options.random,
             warn=partial(_warn, self._plan.flow, node.name),

@@ -16,7 +16,7 @@ from aflow.runtime.checkpoints.directory.reader import read_checkpoint
 from aflow.runtime.checkpoints.directory.storage import DirectoryStorage
 from aflow.runtime.checkpoints.settings import Checkpointing, check_bool
 from aflow.runtime.checkpoints.statistics import CheckpointInfo
-from aflow.runtime.checkpoints.storage import CheckpointStorage, Restored
+from aflow.runtime.checkpoints.storage import CheckpointStorage, LocationReader, Restored
 from aflow.runtime.restarts import ExponentialDelay, FailureRate, FixedDelay, NoRestart, Restarts
 
 
@@ -93,6 +93,8 @@ def check_checkpointing(checkpointing: object, begins: StartFrom | str) -> None:
 async def checkpoint_of(start: StartFrom | str, storage: CheckpointStorage) -> Restored | None:
     """Return the checkpoint that an attempt continues from; None if it starts fresh. Raises ``RestoreError``."""
     if isinstance(start, str):
+        if isinstance(storage, LocationReader):
+            return await storage.read_savepoint(start)
         return await read_checkpoint(start)
     return await storage.latest() if start is StartFrom.LATEST else None
 

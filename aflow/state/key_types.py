@@ -22,7 +22,7 @@ def classes_of(declared: object) -> frozenset[type] | None:
     if origin in (Union, UnionType):
         parts = [classes_of(one) for one in get_args(declared)]
         known = [one for one in parts if one is not None]
-        return frozenset().union(*known) if len(known) == len(parts) else None
+        return frozenset[type]().union(*known) if len(known) == len(parts) else None
     kind = origin or declared
     return frozenset({kind}) if isinstance(kind, type) else None
 

@@ -255,7 +255,9 @@ def scanned(keys: Sequence[Hashable]) -> Iterator[Sequence[Hashable]]:
         yield keys[start : start + SCANNED]
 
 
-def in_time_order(places: Callable[[], Iterable[P]], exists: Callable[[P], bool]) -> Iterator[P]:
+def in_time_order(
+    places: Callable[[], Iterable[P]], exists: Callable[[P], bool] = lambda _: True
+) -> Iterator[P]:
     """Yield the present ``places`` of keys in ascending order, and then those that were added meanwhile.
 
     For scans of places of which the lowest is removed first, such as windows. Whenever a key is removed from a place

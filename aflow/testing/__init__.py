@@ -17,7 +17,7 @@ from aflow.testing.harness import Mode, OperatorHarness
 from aflow.testing.records import At
 from aflow.testing.scripted_source import Crash, End, Pause, ScriptedSource
 from aflow.testing.sink_checks import check_sink
-from aflow.testing.source_checks import check_source
+from aflow.testing.source_checks import check_discovery, check_source
 from aflow.testing.storage_checks import check_storage
 from aflow.testing.two_input_harness import TwoInputHarness
 from aflow.testing.virtual_time import (
@@ -49,6 +49,7 @@ __all__ = [
     "Watermark",
     "advance",
     "check_backend",
+    "check_discovery",
     "check_sink",
     "check_source",
     "check_storage",

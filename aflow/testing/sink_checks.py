@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterator, Sequence
 from datetime import timedelta
+from functools import partial
 from typing import Any, Generic, TypeVar
 
 from aflow.connect import Delivery, Sink
 from aflow.errors import FlowDefinitionError, shown
 from aflow.testing.leftovers import no_leftovers_of_block
+from aflow.testing.secret_checks import Secrets
+from aflow.testing.sink_adversity_checks import SinkAdversityCheck
 from aflow.testing.sink_checkpoint_checks import SinkCheckpointCheck
 from aflow.testing.sink_probe import SinkProbe, Visible
 from aflow.testing.time_limit import PATIENCE, check_not_async
@@ -23,6 +26,8 @@ async def check_sink(
     records: Sequence[object],
     *,
     patience: timedelta = PATIENCE,
+    disturb: Callable[[], object] | None = None,
+    secrets: Sequence[str] = (),
 ) -> None:
     """Raise ``AssertionError`` if a sink breaks the contract of ``aflow.connect``; the message names the breach.
 
@@ -37,7 +42,12 @@ async def check_sink(
 
     With checkpoints, no record may be missing after a crash and a restart. A sink that is not ``AT_LEAST_ONCE`` must
     show each record once, also after a restart with more or fewer writers. A transactional sink shows no record before
-    ``commit``, no more after a second one, and after ``recover`` exactly the records that its checkpoint covers.
+    ``commit``, no more after a second one, and after ``recover`` exactly the records that its checkpoint covers. It
+    raises ``SinkError`` for a committable that it has not prepared.
+
+    ``disturb``, plain or ``async``, cuts the connections of the sink, before and during writes and commits: records
+    must be as visible as without. ``secrets`` must not occur in committables, plans, errors, log records or ``repr``;
+    each has at least four characters.
 
     Afterwards no task, thread or open file may be left.
     """
@@ -46,16 +56,34 @@ async def check_sink(
             f"check_sink needs at least six records that are all different, not {shown(list(records))}"
         )
     check_not_async(make_sink, "make_sink")
-    probe = SinkProbe(make_sink, visible, patience)
-    check = _SinkCheck(probe, list(records))
-    # Without a check for leftovers: a library may open a resource at its first use and keep it.
-    await check.writing()
-    for scenario in (
-        *check.scenarios(),
-        *SinkCheckpointCheck(probe, list(records)).scenarios(),
-    ):
-        async with no_leftovers_of_block(probe.name):
-            await scenario()
+    hidden = Secrets(secrets)
+    probe = SinkProbe(make_sink, visible, patience, hidden)
+    with hidden.watched(probe.name):
+        check = _SinkCheck(probe, list(records))
+        # Without a check for leftovers: a library may open a resource at its first use and keep it.
+        await check.writing()
+        for scenario in (
+            *check.scenarios(),
+            *SinkCheckpointCheck(probe, list(records)).scenarios(),
+            *_adversity(SinkAdversityCheck(probe, list(records)), probe, disturb, hidden),
+        ):
+            async with no_leftovers_of_block(probe.name):
+                await scenario()
+
+
+def _adversity(
+    check: SinkAdversityCheck[S],
+    probe: SinkProbe[S],
+    disturb: Callable[[], object] | None,
+    secrets: Secrets,
+) -> Iterator[Callable[[], Awaitable[None]]]:
+    """Yield the checks under adversity that are possible."""
+    if probe.delivery is Delivery.TRANSACTIONAL:
+        yield check.refusing
+    if disturb is not None:
+        yield partial(check.disturbed, disturb)
+    if secrets:
+        yield partial(check.showing_nothing, secrets)
 
 
 class _SinkCheck(Generic[S]):

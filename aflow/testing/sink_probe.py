@@ -11,6 +11,7 @@ from typing import Any, Final, Generic, TypeAlias, TypeVar
 from aflow.connect import Batch, Committable, Delivery, Sink, Writer, WriterContext
 from aflow.errors import shown
 from aflow.model.codecs import PLAIN, CodecError
+from aflow.testing.secret_checks import Secrets
 from aflow.testing.time_limit import in_time
 
 S = TypeVar("S", bound=Sink[Any])
@@ -29,8 +30,15 @@ Visible: TypeAlias = Callable[[S], Iterable[object] | Awaitable[Iterable[object]
 class SinkProbe(Generic[S]):
     """Make sinks and call them with a time limit. Raises ``AssertionError`` for results that break the contract."""
 
-    def __init__(self, make: Callable[[], S], visible: Visible[S], patience: timedelta) -> None:
+    def __init__(
+        self,
+        make: Callable[[], S],
+        visible: Visible[S],
+        patience: timedelta,
+        secrets: Secrets = Secrets(()),  # noqa: B008  # it is immutable
+    ) -> None:
         self.make = make
+        self._secrets = secrets
         self._visible = visible
         self._patience = patience
         first = make()
@@ -87,6 +95,7 @@ class SinkProbe(Generic[S]):
         found = await self._in_time(writer.prepare(checkpoint), f"prepare({checkpoint})")
         if found is None:
             return []
+        self._secrets.check(self.name, "a committable, which checkpoints store,", found)
         try:
             return [PLAIN.decode(PLAIN.encode(found))]
         except CodecError as exc:

@@ -15,7 +15,7 @@ from starlette.websockets import WebSocketClose
 
 from aflow.web.events import PATIENCE
 from aflow.web.jobs import Jobs
-from aflow.web.messages import MAX_BODY, Chunks, WebRequest, WebStream
+from aflow.web.messages import Chunks, WebApplication, WebRequest, WebStream
 from aflow.web.routes import WebApi
 
 
@@ -32,15 +32,15 @@ def app(jobs: Jobs, *, token: str | None = None, read_token: str | None = None) 
     return router_of(WebApi(jobs, token=token, read_token=read_token))
 
 
-def router_of(api: WebApi) -> Router:
+def router_of(api: WebApplication) -> Router:
     """Return ``api`` as an ASGI application."""
     return Router(default=_Endpoint(api))
 
 
 class _Endpoint:
-    """Translates between ASGI and ``WebApi``."""
+    """Translates between ASGI and an application."""
 
-    def __init__(self, api: WebApi) -> None:
+    def __init__(self, api: WebApplication) -> None:
         self._api: Final = api
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -49,7 +49,7 @@ class _Endpoint:
             return
         request = Request(scope, receive)
         try:
-            body = await _body(request)
+            body = await _body(request, self._api.max_body)
         except ClientDisconnect:
             return
         answer = await self._api.respond(
@@ -103,14 +103,14 @@ async def _disconnected(receive: Receive, until: float) -> bool:
     return True
 
 
-async def _body(request: Request) -> bytes:
-    """Return the body, cut after ``MAX_BODY`` bytes and one."""
+async def _body(request: Request, limit: int) -> bytes:
+    """Return the body, cut after ``limit`` bytes and one."""
     body = bytearray()
     async for chunk in request.stream():
         body += chunk
-        if len(body) > MAX_BODY:
+        if len(body) > limit:
             break
-    return bytes(body[: MAX_BODY + 1])
+    return bytes(body[: limit + 1])
 
 
 def _path(scope: Scope) -> str:

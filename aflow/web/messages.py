@@ -47,7 +47,7 @@ class WebRequest:
     headers: Mapping[str, str]
     """By names in lower case."""
     body: bytes
-    """At most one byte longer than ``MAX_BODY``: longer bodies are cut there, and refused."""
+    """At most one byte longer than the application allows: longer bodies are cut there, and refused."""
 
     def segments(self) -> list[str]:
         """Return the decoded parts of the path. Raises ``WebError`` if they are not UTF-8."""
@@ -108,6 +108,19 @@ class WebStream:
     content_type: str
     chunks: Chunks
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
+
+
+class WebApplication(Protocol):
+    """An application that adapters serve."""
+
+    @property
+    def max_body(self) -> int:
+        """Maximum of bytes in the body of a request."""
+        ...
+
+    async def respond(self, request: WebRequest) -> WebResponse | WebStream:
+        """Return the response to a request; raises nothing but a cancellation."""
+        ...
 
 
 def json_response(status: int, value: object) -> WebResponse:

@@ -25,6 +25,7 @@ from aflow.web.events import CONTENT_TYPE, EventStreams
 from aflow.web.jobs import Jobs, PresentJobs
 from aflow.web.json_views import checkpoint_view, job_summary, job_view
 from aflow.web.messages import (
+    MAX_BODY,
     WebError,
     WebRequest,
     WebResponse,
@@ -73,6 +74,7 @@ class WebApi:
     """
 
     def __init__(self, jobs: Jobs, *, token: str | None, read_token: str | None) -> None:
+        self.max_body = MAX_BODY
         self._jobs = PresentJobs(jobs)
         self._access = Access(token, read_token)
         self._commands = JobCommands()

@@ -12,7 +12,7 @@ from typing import Final
 from bench.harness import Budget, Measurement
 
 #: Modules of this package.
-CASES: Final = ("kafka", "postgres")
+CASES: Final = ("http", "kafka", "mqtt", "nats", "postgres", "rabbitmq", "redis", "s3", "delta")
 
 
 def measure(records: int, rounds: int) -> Measurement:

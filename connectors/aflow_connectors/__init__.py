@@ -1,4 +1,4 @@
-"""Connectors of aflow: ``files`` (JSON lines, CSV, text, Parquet), ``kafka``, ``postgres``, ``sqlite`` and ``spark``.
+"""Connectors of aflow: a package for each system, as ``kafka``, and ``files`` (JSON lines, CSV, text, Parquet).
 
 Each package has its public names in its ``__init__.py``, to be read first. The modules here are shared by all of them.
 Connectors for brokers use ``formats`` (bytes and records), ``message.py`` (the record with its key and headers),

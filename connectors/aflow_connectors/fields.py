@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import fields, is_dataclass
 from datetime import UTC, datetime, timedelta
+from functools import lru_cache
 from typing import Final, cast
 
 import msgspec
@@ -27,8 +28,9 @@ def fields_of(record: object) -> Mapping[str, object]:
                 record.__struct_fields__, record.__struct_encode_fields__, strict=True
             )
         }
-    if is_dataclass(record) and not isinstance(record, type):
-        return {field.name: getattr(record, field.name) for field in fields(record)}
+    names = _dataclass_fields(type(record))
+    if names is not None:
+        return {name: getattr(record, name) for name in names}
     named = of_named_tuple(record)
     if named is None:
         kind = type(record).__name__
@@ -36,6 +38,14 @@ def fields_of(record: object) -> Mapping[str, object]:
             f"{kind} has no named fields: give a dict, a dataclass, a msgspec.Struct or a NamedTuple"
         )
     return named
+
+
+def _names_of(cls: type) -> tuple[str, ...] | None:
+    """Return the names of the fields of a dataclass; None for another class."""
+    return tuple(field.name for field in fields(cls)) if is_dataclass(cls) else None
+
+
+_dataclass_fields: Callable[[type], tuple[str, ...] | None] = lru_cache(maxsize=256)(_names_of)
 
 
 def of_named_tuple(record: object) -> dict[str, object] | None:

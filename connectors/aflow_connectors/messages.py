@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import repeat
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar, cast
 
-from aflow.connect import BadRecord, SinkError, SourceError, Tag
+from aflow.connect import BadRecord, ConnectorError, SinkError, SourceError, Tag
 from aflow.errors import described, shown
 from aflow_connectors.bad_records import BadRecords
 from aflow_connectors.formats.format import Format, FormatError
@@ -19,6 +19,8 @@ Headers: TypeAlias = tuple[tuple[str, bytes], ...]
 
 HeadersOf: TypeAlias = Callable[[T], Mapping[str, bytes | str]]
 """Maps a record to the headers of its message."""
+
+_Formats: TypeAlias = tuple[Format[Any], Format[Any]]
 
 _TOMBSTONE: Final = "it is a tombstone, a message without value; messages=True reads those too"
 
@@ -46,7 +48,7 @@ class Decoded(NamedTuple):
 class MessageDecoder(Generic[T]):
     """Decodes the messages of one split, named ``origin`` in messages of errors.
 
-    With ``messages`` the records are ``Message``, else their values alone.
+    With ``messages`` the records are ``Message``, else their values alone. ``unit`` names a position in messages.
     """
 
     def __init__(
@@ -58,8 +60,10 @@ class MessageDecoder(Generic[T]):
         messages: bool = False,
         partition: int | None = None,
         dead_letters: Tag[BadRecord] | None = None,
+        unit: str = "offset",
     ) -> None:
         self._origin = origin
+        self._unit = unit
         self._format = format
         self._key_format = key_format
         self._messages = messages
@@ -70,9 +74,13 @@ class MessageDecoder(Generic[T]):
     async def decode(self, raw: Sequence[RawMessage]) -> Decoded:
         """Return the records. Raises ``SourceError`` for one that is none, unless there are ``dead_letters``."""
         bodies = [one.value for one in raw if one.value is not None]
-        await self._format.before_decoding(bodies)
-        if self._key_format is not None and self._messages:
-            await self._key_format.before_decoding([one.key for one in raw if one.key is not None])
+        try:
+            await self._format.before_decoding(bodies)
+            if self._key_format is not None and self._messages:
+                keys = [one.key for one in raw if one.key is not None]
+                await self._key_format.before_decoding(keys)
+        except ConnectorError as exc:
+            raise SourceError(f"{self._origin}: {exc}") from exc
         if self._messages:
             return self._each(raw, self._message)
         if len(bodies) < len(raw):  # tombstones, which a format need not refuse
@@ -91,10 +99,12 @@ class MessageDecoder(Generic[T]):
             try:
                 value = of(one)
             except FormatError as exc:
-                rejected.append(self._bad.bad(f"offset {one.offset}", str(exc), one.value or b""))
+                rejected.append(
+                    self._bad.bad(f"{self._unit} {one.offset}", str(exc), one.value or b"")
+                )
             except Exception as exc:
                 raise SourceError(
-                    f"{self._origin}, offset {one.offset}: {type(self._format).__name__} failed: {described(exc)}"
+                    f"{self._origin}, {self._unit} {one.offset}: {type(self._format).__name__} failed: {described(exc)}"
                 ) from exc
             else:
                 values.append(value)
@@ -136,34 +146,71 @@ class MessageEncoder(Generic[T]):
         self._key = key
         self._key_format = key_format
         self._headers = headers
+        #: The formats of values and keys of each topic.
+        self._formats: dict[str, _Formats] = {}
 
     async def encode(
-        self, values: Sequence[T], timestamps: Sequence[int] | None = None
+        self,
+        values: Sequence[T],
+        timestamps: Sequence[int] | None = None,
+        *,
+        topics: Sequence[str] | str = "",
     ) -> list[RawMessage]:
         """Return the messages; ``timestamps`` are those of records that are no ``Message`` with one of its own.
 
-        Raises ``SinkError`` with the record for one that cannot be encoded.
+        ``topics`` are those of the records, or that of all: formats with schemas need them. Raises ``SinkError`` with
+        the record for one that cannot be encoded.
         """
         envelopes = [_envelope(value) for value in values]
         bodies = [
             value if envelope is None else envelope.value
             for value, envelope in zip(values, envelopes, strict=True)
         ]
-        await self._format.before_encoding([body for body in bodies if body is not None])
         keys = [self._key_of(*one) for one in zip(values, envelopes, strict=True)]
-        await self._key_format.before_encoding([key for key in keys if key is not None])
+        formats = await self._ready_formats(bodies, keys, topics)
         times: Iterable[int | None] = timestamps or repeat(None, len(values))
-        return [
-            self._encoded(*one) for one in zip(values, envelopes, bodies, keys, times, strict=True)
-        ]
+        columns = zip(values, envelopes, bodies, keys, times, formats, strict=True)
+        return [self._encoded(*one) for one in columns]
+
+    async def _ready_formats(
+        self, bodies: Sequence[Any], keys: Sequence[Any], topics: Sequence[str] | str
+    ) -> Sequence[_Formats]:
+        """Return the formats of each record, after they have fetched what they need."""
+        if isinstance(topics, str):
+            return [await self._ready(topics, bodies, keys)] * len(bodies)
+        for topic in set(topics):
+            mine = [number for number, other in enumerate(topics) if other == topic]
+            await self._ready(topic, [bodies[one] for one in mine], [keys[one] for one in mine])
+        return [self._formats[topic] for topic in topics]
+
+    async def _ready(self, topic: str, bodies: Sequence[Any], keys: Sequence[Any]) -> _Formats:
+        formats = self._formats.get(topic)
+        if formats is None:
+            value, key = (
+                self._format.for_topic(topic),
+                self._key_format.for_topic(topic, is_key=True),
+            )
+            formats = self._formats[topic] = (value, key)
+        try:
+            await formats[0].before_encoding([body for body in bodies if body is not None])
+            await formats[1].before_encoding([key for key in keys if key is not None])
+        except ConnectorError as exc:
+            raise SinkError(f"{self._place}: {exc}") from exc
+        return formats
 
     def _encoded(
-        self, record: T, envelope: Message[Any, Any] | None, body: Any, key: Any, time: int | None
+        self,
+        record: T,
+        envelope: Message[Any, Any] | None,
+        body: Any,
+        key: Any,
+        time: int | None,
+        formats: _Formats,
     ) -> RawMessage:
         is_tombstone = envelope is not None and envelope.value is None
         try:
-            value = None if is_tombstone else self._format.encode(body)
-            encoded_key = None if key is None else self._key_format.encode(key)
+            value = None if is_tombstone else formats[0].encode(body)
+            encoded_key = None if key is None else formats[1].encode(key)
         except FormatError as exc:
             raise SinkError(f"{self._place}: record {shown(record)}: {exc}") from exc
         if envelope is not None and envelope.timestamp is not None:

@@ -29,6 +29,14 @@ _logger = logging.getLogger("aflow.connectors")
 _MOST_DOUBLINGS: Final = 32
 
 
+class ServerBusy(Exception):
+    """A server takes no request now. ``retry_after`` (s) is the least delay before the next one, if it named one."""
+
+    def __init__(self, message: str, *, retry_after: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reconnect:
     """The delays and the bound of the attempts of a connector to reach its server again.
@@ -100,8 +108,9 @@ class Retries:
     ) -> T:
         """Return the result of ``operation``, which is repeated after each lost connection.
 
-        ``renew`` replaces what belonged to the lost connection, before the next attempt; it may lose it again. Raises
-        ``failed`` after ``Reconnect.give_up_after``, and at once what is no lost connection.
+        ``renew`` replaces what belonged to the lost connection, before the next attempt; it may lose it again. A
+        ``ServerBusy``, if it is one of ``lost``, delays the next attempt by ``retry_after`` at least. Raises ``failed``
+        after ``Reconnect.give_up_after``, and at once what is no lost connection.
         """
         now = asyncio.get_running_loop().time
         first_loss, attempt = 0.0, 0
@@ -121,7 +130,8 @@ class Retries:
                     first_loss = now()
                     self._log(logging.WARNING, "connection_lost", f"lost: {described(exc)}")
                 self._give_up_if_late(now() - first_loss, attempt, exc)
-                await asyncio.sleep(self._reconnect.delay_before(attempt, self._random))
+                delay = self._reconnect.delay_before(attempt, self._random)
+                await asyncio.sleep(max(delay, _least_delay(exc)))
             else:
                 if attempt:
                     self._log_return(first_loss, attempt)
@@ -150,6 +160,10 @@ class Retries:
     def _log(self, level: int, event: str, text: str) -> None:
         extra = {"event": event, "place": self._place}
         _logger.log(level, "%s: connection %s", self._place, text, extra=extra)
+
+
+def _least_delay(exc: BaseException) -> float:
+    return (exc.retry_after or 0.0) if isinstance(exc, ServerBusy) else 0.0
 
 
 def checked_reconnect(owner: str, reconnect: object) -> Reconnect:

@@ -55,7 +55,7 @@ FRONT_DOOR: Final = frozenset(
 FOR_CONNECTORS: Final = frozenset({"errors", "model", "connect"})
 
 #: Rooms that one connector may use besides, since it runs more than the ends of a flow.
-FOR_ONE: Final = {"spark": frozenset({"backfill"})}
+FOR_ONE: Final = {"s3": frozenset({"aflow"}), "spark": frozenset({"backfill"})}
 
 #: Third-party packages of the core, and the rooms that may import them. Others belong into a connector.
 THIRD_PARTY: Final = {

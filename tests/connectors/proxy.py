@@ -21,6 +21,7 @@ class Proxy:
         self._flowing = asyncio.Event()
         self._flowing.set()
         self._refusing = False
+        self._losing = False
         #: Number of accepted connections.
         self.accepted = 0
         #: Connections are cut after this number of further bytes from the client; None: never.
@@ -70,6 +71,11 @@ class Proxy:
     def thaw(self) -> None:
         """Forward again, including what arrived meanwhile."""
         self._flowing.set()
+        self._losing = False
+
+    def lose_answers(self) -> None:
+        """Forward to the server, and drop what it sends, until ``thaw``."""
+        self._losing = True
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.accepted += 1
@@ -107,6 +113,8 @@ class Proxy:
                         self.cut_after = None
                         self.cut()
                         return
+                if self._losing and not counted:
+                    continue
                 target.write(data)
                 await target.drain()
         except OSError:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from aflow.connect import SourceError
 from aflow.errors import FlowDefinitionError
 from aflow.testing import virtual_time
-from aflow_connectors.reconnect import Reconnect, Retries, checked_reconnect
+from aflow_connectors.reconnect import Reconnect, Retries, ServerBusy, checked_reconnect
 
 
 class Away(Exception):
@@ -208,3 +208,17 @@ def test_durations_must_be_positive(name: str, value: object) -> None:
 def test_another_type_than_reconnect_is_refused() -> None:
     with pytest.raises(FlowDefinitionError, match="RedisSource: reconnect= must be a Reconnect"):
         checked_reconnect("RedisSource", 5)
+
+
+def test_a_busy_server_is_not_asked_before_the_time_that_it_names() -> None:
+    server = Server(ServerBusy("status 503", retry_after=90.0))
+    waiting = Retries("http://host", Reconnect(), lost=(ServerBusy,), failed=SourceError)
+
+    async def asked() -> tuple[str, float]:
+        answer = await waiting.run(server.ask)
+        return answer, asyncio.get_running_loop().time()
+
+    answer, time = virtual_time.run(asked)
+
+    assert (answer, server.calls) == ("answer", 2)
+    assert time >= 90.0

@@ -29,8 +29,33 @@ OUTPUT: Final = "<!-- output -->"
 WITH_SPARK: Final = frozenset({"docs/guide/spark.md"})
 #: The same for a broker of Kafka: tests/connectors/kafka runs them.
 WITH_KAFKA: Final = frozenset({"docs/connectors/kafka.md"})
+#: Documents whose snippets need a service over HTTP: tests/connectors/http runs them.
+WITH_HTTP: Final = frozenset({"docs/connectors/http.md"})
 #: Documents whose snippets need a PostgreSQL server: tests/connectors/postgres runs them.
 WITH_POSTGRES: Final = frozenset({"docs/connectors/postgres.md"})
+#: Documents whose snippets need a schema registry: tests/connectors/schemas runs them.
+WITH_REGISTRY: Final = frozenset({"docs/connectors/formats.md"})
+#: Documents whose snippets need a server of the S3 protocol: tests/connectors/s3 runs them.
+WITH_S3: Final = frozenset({"docs/connectors/s3.md"})
+#: The same for a RabbitMQ server and an MQTT broker: tests/connectors/rabbitmq and tests/connectors/mqtt run them.
+WITH_RABBITMQ: Final = frozenset({"docs/connectors/rabbitmq.md"})
+WITH_MQTT: Final = frozenset({"docs/connectors/mqtt.md"})
+#: The same for Redis and NATS.
+WITH_REDIS: Final = frozenset({"docs/connectors/redis.md"})
+WITH_NATS: Final = frozenset({"docs/connectors/nats.md"})
+#: All documents that tests/docs leaves to the tests of a connector, or of Spark.
+WITH_SERVERS: Final = (
+    WITH_SPARK
+    | WITH_KAFKA
+    | WITH_HTTP
+    | WITH_POSTGRES
+    | WITH_REGISTRY
+    | WITH_S3
+    | WITH_RABBITMQ
+    | WITH_MQTT
+    | WITH_REDIS
+    | WITH_NATS
+)
 #: Other words for Python, under which a block would be shown in colour but would not run.
 ALIASES: Final = {"py", "python3", "pycon", "ipython"}
 

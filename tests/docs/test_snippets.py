@@ -9,14 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.checkpointed import checkpointed
-from tests.docs.snippets import (
-    WITH_KAFKA,
-    WITH_POSTGRES,
-    WITH_SPARK,
-    SnippetError,
-    run,
-    snippets,
-)
+from tests.docs.snippets import WITH_SERVERS, SnippetError, run, snippets
 
 PROJECT = Path(__file__).parents[2]
 FILES = [
@@ -26,9 +19,7 @@ FILES = [
     *sorted((PROJECT / "bench").glob("*.md")),
 ]
 NAMES = [str(path.relative_to(PROJECT)) for path in FILES]
-WITHOUT_SERVERS = [
-    PROJECT / name for name in NAMES if name not in WITH_SPARK | WITH_KAFKA | WITH_POSTGRES
-]
+WITHOUT_SERVERS = [PROJECT / name for name in NAMES if name not in WITH_SERVERS]
 
 
 @pytest.mark.parametrize("path", WITHOUT_SERVERS, ids=lambda path: str(path.relative_to(PROJECT)))

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from aflow.api.flow import Flow
-from aflow.connect import Delivery, Sink, Writer, WriterContext
+from aflow.connect import (
+    Delivery,
+    Position,
+    Reader,
+    Sink,
+    Source,
+    Split,
+    Writer,
+    WriterContext,
+)
 from aflow.graph.guarantee import AfterCrash, Guarantee, RecoveryMode, after_crash, weakest
 from aflow.runtime.builtin_connectors import CollectSink, PushSource
 
@@ -122,3 +133,37 @@ def test_with_checkpoints_a_source_that_cannot_be_read_again_loses_only_later_re
             "'requests' cannot be read again, so every record that was read since the last checkpoint is lost",
         )
     ]
+
+
+class Numbers(Source[int]):
+    async def splits(self) -> Sequence[Split]:
+        raise NotImplementedError("nothing is read here")
+
+    async def reader(self, split: Split, position: Position | None) -> Reader[int]:
+        raise NotImplementedError("nothing is read here")
+
+
+@pytest.mark.parametrize("delivery", Delivery, ids=lambda one: one.name.lower())
+def test_a_source_that_repeats_records_is_at_least_once_with_every_sink(delivery: Delivery) -> None:
+    flow, numbers = Flow("repeated"), Numbers()
+    numbers.repeats_records = True
+    flow.source(numbers, name="numbers").to(Files(delivery), name="out")
+
+    assert after_crash(flow.plan(), RecoveryMode.EXACTLY_ONCE) == [
+        AfterCrash(
+            "out",
+            Guarantee.AT_LEAST_ONCE,
+            "'numbers' may repeat records since the last checkpoint, and results count them twice",
+        )
+    ]
+
+
+def test_a_source_that_needs_checkpoints_has_no_guarantee_without() -> None:
+    flow, numbers = Flow("refused"), Numbers()
+    numbers.needs_checkpoints = True
+    flow.source(numbers, name="numbers").to(Files(Delivery.IDEMPOTENT), name="out")
+
+    assert guarantees(flow) == {"out": Guarantee.NONE}
+    assert after_crash(flow.plan())[0].reason == (
+        "'numbers' can be read only by a job with checkpoints"
+    )

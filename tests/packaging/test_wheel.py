@@ -52,9 +52,15 @@ flow.source([1]).key_by(lambda n: n).fold(int, lambda a, b: a + b, name="sum").t
 asyncio.run(flow.run(options=af.Options(state=af.backends.OnDisk(af.backends.DiskEngine.ROCKSDB))))
 """,
     "otel": "import aflow.telemetry",
+    "http": "from aflow_connectors.http import HttpPoll; HttpPoll('http://localhost/')",
     "kafka": "from aflow_connectors.kafka import KafkaSource; KafkaSource('localhost:9092', 't')",
     "web": "import aflow.web",
+    "schemas": "from aflow_connectors.schemas import Avro, Protobuf; Avro(int)",
     "postgres": "from aflow_connectors.postgres.client import load_client; load_client()",
+    "rabbitmq": "from aflow_connectors.rabbitmq import RabbitmqSource; RabbitmqSource('amqp://localhost/', 'q')",
+    "mqtt": "from aflow_connectors.mqtt import MqttSource; MqttSource('mqtt://localhost', 't', client_id='c')",
+    "nats": "from aflow_connectors.nats import NatsSource; NatsSource('nats://localhost', 's')",
+    "redis": "from aflow_connectors.redis import RedisSource; RedisSource('redis://localhost', 's')",
     "spark": "from aflow_connectors.spark.environment import check_packages; check_packages()",
 }
 #: Extras that combine others.

@@ -136,6 +136,19 @@ async def test_a_chunk_that_is_larger_than_a_batch_is_taken_in_parts() -> None:
 
 
 @virtual_time
+async def test_a_chunk_of_a_source_that_divides_none_is_taken_whole() -> None:
+    source = Endless(large=Chunk(list(range(25)), 25))
+    source.divides_chunks = False
+
+    async with asyncio.TaskGroup() as group:
+        fetcher = await fetching(source, group)
+        taken = [item for _ in range(5) if isinstance(item := fetcher.take(), Read)]
+        fetcher.stop()
+
+    assert (len(taken[0].chunk.values), taken[0].whole) == (25, True)
+
+
+@virtual_time
 async def test_a_chunk_with_columns_of_unequal_length_is_refused() -> None:
     source = Endless(crooked=Chunk([1, 2, 3], 3, timestamps=[10]))
 

@@ -8,7 +8,7 @@ from typing import cast
 
 import pytest
 
-from aflow.connect import Batch, Committable, Delivery, Sink, Writer, WriterContext
+from aflow.connect import Batch, Committable, Delivery, Sink, SinkError, Writer, WriterContext
 from aflow.testing import check_sink
 from aflow.testing.virtual_time import virtual_time
 
@@ -29,6 +29,8 @@ class Fault(Enum):
     RECOVERS_THE_FIRST_WRITER_ONLY = auto()
     RECOVERS_EVERYTHING = auto()
     RECOVERS_WHAT_IT_IS_NOT_TOLD = auto()
+    ACCEPTS_FOREIGN_OUTPUT = auto()
+    STUMBLES_OVER_FOREIGN_OUTPUT = auto()
 
 
 class Safe(Sink[str]):
@@ -42,6 +44,7 @@ class Safe(Sink[str]):
         #: Committed and waiting output, by writer and checkpoint.
         self.committed: set[tuple[int, int]] = set()
         self.waiting: dict[tuple[int, int], list[str]] = {}
+        self.prepared: set[tuple[int, int]] = set()
 
     async def writer(self, context: WriterContext) -> Writer[str]:
         return _SafeWriter(self, context)
@@ -49,7 +52,7 @@ class Safe(Sink[str]):
     async def recover(self, name: str, committables: Sequence[Committable]) -> None:
         if self.fault is Fault.RECOVERS_NOTHING:
             return
-        told = [cast(tuple[int, int], one) for one in committables]
+        told = [self.mine(one) for one in committables]
         if self.fault is Fault.RECOVERS_THE_FIRST_WRITER_ONLY:
             told = told[:1]
         if self.fault is Fault.RECOVERS_EVERYTHING and told:
@@ -62,6 +65,16 @@ class Safe(Sink[str]):
                 self.seen += self.waiting.get(one, [])
         if self.fault is not Fault.RECOVERS_AGAIN:
             self.waiting.clear()
+
+    def mine(self, committable: Committable) -> tuple[int, int]:
+        one = cast(tuple[int, int], committable)
+        if self.fault is Fault.ACCEPTS_FOREIGN_OUTPUT:
+            return one if one in self.waiting else (0, 0)
+        if self.fault is Fault.STUMBLES_OVER_FOREIGN_OUTPUT:
+            return one[0] + 0, one[1] + 0
+        if not isinstance(committable, tuple) or one not in self.prepared:
+            raise SinkError(f"{committable!r} was not prepared here")
+        return one
 
     def show(self, one: tuple[int, int]) -> None:
         again = one in self.committed and self.fault is not Fault.COMMITS_AGAIN
@@ -93,11 +106,11 @@ class _SafeWriter(Writer[str]):
             records = []
         one = self._context.subtask, checkpoint
         safe.waiting[one] = records
+        safe.prepared.add(one)
         return records and object() if safe.fault is Fault.PREPARES_WHAT_NOBODY_CAN_STORE else one
 
     async def commit(self, committable: Committable) -> None:
-        one = cast(tuple[int, int], committable)
-        self._safe.show(one)
+        self._safe.show(self._safe.mine(committable))
         if self._safe.fault is Fault.COMMITS_WHAT_COMES_LATER:
             self._records.clear()
 
@@ -119,6 +132,8 @@ COMPLAINTS: dict[Fault, str] = {
     Fault.RECOVERS_THE_FIRST_WRITER_ONLY: r"after a crash of 2 writers, continued with 1, \['b'\]",
     Fault.RECOVERS_EVERYTHING: r"after recover\(\) from two checkpoints",
     Fault.RECOVERS_WHAT_IT_IS_NOT_TOLD: r"after recover\(\) without a checkpoint to continue from",
+    Fault.ACCEPTS_FOREIGN_OUTPUT: r"recover\(\) accepts '../foreign', which it has not prepared",
+    Fault.STUMBLES_OVER_FOREIGN_OUTPUT: r"recover\(\) of '../foreign'.* fails with TypeError",
 }
 
 

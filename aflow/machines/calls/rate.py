@@ -24,7 +24,7 @@ from numbers import Real
 from typing import Any, Final, Generic, TypeVar
 
 from aflow.errors import FlowDefinitionError, shown
-from aflow.model.time import positive_millis
+from aflow.model.time import positive_millis, short, to_millis
 
 T_contra = TypeVar("T_contra", contravariant=True)
 
@@ -102,6 +102,13 @@ class RateLimit(Generic[T_contra]):
         Raises ``ValueError`` if that is no finite number from 0 on, and what ``cost`` raises.
         """
         return 1.0 if self.cost is None else checked_cost(self.cost(value))
+
+
+def rate_text(rate: RateLimit[Any]) -> str:
+    """Return the limit for plans: ``100 per 1s``."""
+    units = "" if rate.cost is None else " units"
+    shared = "" if rate.shared is None else f" shared as {rate.shared!r}"
+    return f"{rate.count}{units} per {short(to_millis(rate.per, what='RateLimit.per'))}{shared}"
 
 
 def checked_cost(cost: object) -> float:

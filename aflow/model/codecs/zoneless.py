@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator
 from datetime import datetime
-from typing import Any, TypeAlias
+from typing import Any, TypeAlias, cast
 
 from msgspec import inspect
 
@@ -35,21 +35,18 @@ def may_hold_zoneless(data: bytes) -> bool:
 
 def search_plain(value: object) -> str | None:
     """Search in a plain value."""
-    match value:
-        case datetime():
-            return _search_datetime(value)
-        case dict():
-            items: dict[Any, Any] = value
-            children: _Children = ((f"[{key!r}]", held) for key, held in items.items())
-            return _first(((".keys()", key) for key in items), search_plain) or _first(
-                children, search_plain
-            )
-        case list() | tuple():
-            return _first(_items(value), search_plain)
-        case set() | frozenset():
-            return _first(_members(value), search_plain)
-        case _:
-            return None
+    if isinstance(value, datetime):
+        return _search_datetime(value)
+    if isinstance(value, dict):
+        items = cast("dict[object, object]", value)
+        keys = ((".keys()", key) for key in items)
+        held = ((f"[{key!r}]", one) for key, one in items.items())
+        return _first(keys, search_plain) or _first(held, search_plain)
+    if isinstance(value, list | tuple):
+        return _first(_items(cast("list[object]", value)), search_plain)
+    if isinstance(value, set | frozenset):
+        return _first(_members(cast("set[object]", value)), search_plain)
+    return None
 
 
 def _search_datetime(value: datetime) -> str | None:
@@ -125,13 +122,18 @@ class _Compiler:
         return self.search(part) or _nothing
 
     def _of_union(self, part: inspect.UnionType) -> Search:
+        options = [(option, self.search(option)) for option in part.types]
         by_type = {
-            kind: search
-            for option in part.types
-            if (search := self.search(option)) is not None
+            kind: found
+            for option, found in options
+            if found is not None
             for kind in python_types(option)
         }
-        return lambda value: by_type.get(type(value), _nothing)(value)
+
+        def search(value: object) -> str | None:
+            return by_type.get(type(value), _nothing)(value)
+
+        return search
 
     def _of_dict(self, part: inspect.DictType) -> Search:
         keys, values = self._some(part.key_type), self._some(part.value_type)
@@ -178,8 +180,9 @@ def _first_of(children: Iterable[tuple[str, Search, Any]]) -> str | None:
 def _parts(part: inspect.Type) -> Iterator[inspect.Type]:
     """Yield the types inside a type."""
     for name in part.__struct_fields__:
-        inner: Any = getattr(part, name)
-        for one in inner if isinstance(inner, tuple) else (inner,):
+        inner: object = getattr(part, name)
+        parts = cast("tuple[object, ...]", inner) if isinstance(inner, tuple) else (inner,)
+        for one in parts:
             if isinstance(one, inspect.Field):
                 yield one.type
             elif isinstance(one, inspect.Type):

@@ -27,7 +27,7 @@ from aflow.runtime import log_events
 from aflow.runtime.checkpoints.reader_notices import ReaderNotices
 from aflow.runtime.checkpoints.settings import Checkpointing, Unaligned
 from aflow.runtime.checkpoints.statistics import CheckpointInfo, Outcome, SubtaskCheckpoint
-from aflow.runtime.checkpoints.storage import CheckpointStorage
+from aflow.runtime.checkpoints.storage import CheckpointStorage, is_permanent
 from aflow.runtime.clock import RuntimeClock
 from aflow.runtime.loop_budget import WorkerActivity
 from aflow.runtime.task import StreamTask
@@ -302,6 +302,8 @@ class CheckpointCoordinator:
                 await self.storage.export(manifest, collected.path)
         except Exception as exc:
             self._feed(events.NotStored(checkpoint, message_of(exc)))
+            if is_permanent(exc):
+                self.spawn(_raise(exc), "the storage was taken over")
         else:
             savepoint = manifest.kind is CheckpointKind.SAVEPOINT
             files = [ref.path for ref in manifest.files]

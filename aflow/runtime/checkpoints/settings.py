@@ -119,6 +119,11 @@ class Checkpointing:
         if isinstance(storage, str | PathLike):
             if not fspath(storage):
                 raise FlowDefinitionError("Checkpointing.storage needs a folder, not ''")
+            if "://" in str(storage):
+                raise FlowDefinitionError(
+                    f"Checkpointing.storage takes a folder, and {shown(storage)} is a URL: for a bucket pass "
+                    f"ObjectStorage(url) of aflow_connectors.s3"
+                )
         elif isinstance(storage, type) or _missing(storage):
             detail = "" if isinstance(storage, type) else f", which has no {_missing(storage)[0]}()"
             raise FlowDefinitionError(

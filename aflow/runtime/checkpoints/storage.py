@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Protocol, runtime_checkable
 
+from aflow.errors import StorageTaken
 from aflow.model.key_groups import KeyGroupRange
 from aflow.state.manifest import FileRef, Link, Manifest
 from aflow.state.snapshot import OperatorSnapshot
@@ -38,6 +39,23 @@ class StepReader(Protocol):
         """As ``CheckpointStorage.latest``, with the state of ``step`` only, and at least that of key groups ``groups``.
 
         ``Restored.states`` is empty if the checkpoint has no such step.
+        """
+        ...
+
+
+def is_permanent(failure: Exception) -> bool:
+    """Return True if no later checkpoint can succeed after this failure of a storage."""
+    return isinstance(failure, StorageTaken)
+
+
+@runtime_checkable
+class LocationReader(Protocol):
+    """An optional part of a storage: it reads savepoints from locations that are no folders, such as its bucket."""
+
+    async def read_savepoint(self, path: str) -> Restored:
+        """Return the savepoint, or the newest checkpoint, at ``path``, without a claim.
+
+        ``path`` is the ``restore`` of a job, and may be a folder too. Raises ``RestoreError``.
         """
         ...
 

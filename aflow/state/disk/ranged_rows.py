@@ -279,11 +279,7 @@ class RangedRows:
 
         ``numbers`` is the order of the numbers; by default it is ascending, with those that are added meanwhile.
         """
-        ordered = numbers or in_time_order(
-            lambda: {*self._recent, *self._older, *self._away},
-            lambda one: one in self._recent or one in self._older or one in self._away,
-        )
-        for number in ordered:
+        for number in numbers or in_time_order(lambda: {*self._recent, *self._older, *self._away}):
             yield from scanned([*self._older.get(number, ()), *self._recent.get(number, ())])
             places, start, stop = None, b"", b""
             # Rows that were loaded meanwhile are still in the database.

@@ -8,9 +8,9 @@ from __future__ import annotations
 import gzip
 import zlib
 from collections.abc import Callable
-from pathlib import Path
 from typing import IO, Final, Protocol, cast
 
+from aflow_connectors.files.input_file import InputFile
 from aflow_connectors.files.optional import zstandard
 
 #: First bytes of compressed files. Neither can begin a text in UTF-8.
@@ -134,7 +134,7 @@ class Decompressed:
 ByteStream = Plain | Decompressed
 
 
-def open_bytes(path: Path) -> ByteStream:
+def open_bytes(path: InputFile) -> ByteStream:
     """Open ``path`` and detect its compression by its first bytes.
 
     Raises ``OSError``, ``DamagedFile`` if the name implies another compression, and ``ConnectorError`` if the package

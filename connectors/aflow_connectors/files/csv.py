@@ -9,7 +9,7 @@ from typing import ClassVar, Final, TypeVar, cast, overload
 
 import msgspec
 
-from aflow.connect import BadRecord, Position, Reader, SourceError, Split, Tag
+from aflow.connect import BadRecord, Position, Reader, SourceError, Tag
 from aflow.errors import FlowDefinitionError
 from aflow_connectors.arguments import checked_texts
 from aflow_connectors.bad_records import BadRecords
@@ -19,6 +19,7 @@ from aflow_connectors.files.arguments import (
     checked_line_bound,
 )
 from aflow_connectors.files.csv_reader import CsvFormat, CsvReader, problem_of_columns
+from aflow_connectors.files.input_file import InputFile
 from aflow_connectors.files.lines import LinePosition, Lines
 from aflow_connectors.files.source import MAX_LINE_BYTES, FileSource
 
@@ -113,15 +114,14 @@ class CsvSource(FileSource[T]):
         self._columns = None if columns is None else tuple(columns)
         self._convert = _conversion(of, frozenset(missing))
 
-    async def reader(self, split: Split, position: Position | None) -> Reader[T]:
-        path = Path(split.id)
+    def file_reader(self, path: InputFile, position: Position | None) -> Reader[T]:
         start, columns = _start(position, path)
         lines = Lines(path, start, self._format.max_record_bytes)
         bad_records = BadRecords(path, self.dead_letters)
         return CsvReader(lines, self._format, columns or self._columns, self._convert, bad_records)
 
 
-def _start(position: Position, path: Path) -> tuple[LinePosition, tuple[str, ...] | None]:
+def _start(position: Position, path: InputFile) -> tuple[LinePosition, tuple[str, ...] | None]:
     """Return the line position and the columns in the position of a ``CsvReader``."""
     if position is None:
         return LinePosition(), None

@@ -14,7 +14,7 @@ from uuid import UUID
 
 import orjson
 
-from aflow.connect import SinkError, Writer, WriterContext
+from aflow.connect import SinkError, Writer
 from aflow.errors import FlowDefinitionError, shown
 from aflow_connectors.arguments import checked_texts
 from aflow_connectors.fields import fields_of, rfc3339
@@ -22,6 +22,7 @@ from aflow_connectors.files.arguments import checked_delimiter
 from aflow_connectors.files.output.bytes_writer import BytesWriter
 from aflow_connectors.files.output.file_sink import FileSink
 from aflow_connectors.files.output.output_file import SinkOutput
+from aflow_connectors.worker_thread import WorkerThread
 
 T = TypeVar("T")
 
@@ -60,8 +61,7 @@ class CsvSink(FileSink[T]):
         self.columns = None if columns is None else tuple(columns)
         self.delimiter = checked_delimiter("CsvSink", delimiter)
 
-    async def writer(self, context: WriterContext) -> Writer[T]:
-        output, blocking = await self._open(context)
+    def writer_into(self, output: SinkOutput, blocking: WorkerThread) -> Writer[T]:
         encoder = _Encoder(output, self.columns, self.delimiter)
         return BytesWriter(output, blocking, encoder.encode, head=encoder.header)
 

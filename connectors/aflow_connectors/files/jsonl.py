@@ -9,10 +9,11 @@ from typing import Any, ClassVar, Final, TypeAlias, TypeVar, cast, overload
 
 import orjson
 
-from aflow.connect import BadRecord, Position, Reader, Split, Tag
+from aflow.connect import BadRecord, Position, Reader, Tag
 from aflow.errors import FlowDefinitionError
 from aflow_connectors.bad_records import BadRecords
 from aflow_connectors.files.arguments import checked_encoding, checked_line_bound
+from aflow_connectors.files.input_file import InputFile
 from aflow_connectors.files.lines import LineParser, LinePosition, LineReader, Lines
 from aflow_connectors.files.source import MAX_LINE_BYTES, FileSource
 from aflow_connectors.json_decoder import json_decoder
@@ -98,8 +99,7 @@ class JsonLinesSource(FileSource[T]):
         self._of = of
         _parser(of, encoding)
 
-    async def reader(self, split: Split, position: Position | None) -> Reader[T]:
-        path = Path(split.id)
+    def file_reader(self, path: InputFile, position: Position | None) -> Reader[T]:
         lines = Lines(path, LinePosition.of(position, path), self._max_line_bytes)
         parser = _parser(self._of, self._encoding)
         return LineReader(lines, parser, BadRecords(path, self.dead_letters))

@@ -8,12 +8,13 @@ from typing import TypeVar
 
 import orjson
 
-from aflow.connect import Writer, WriterContext
+from aflow.connect import Writer
 from aflow.errors import shown
 from aflow_connectors.files.output.bytes_writer import BytesWriter
 from aflow_connectors.files.output.file_sink import FileSink
 from aflow_connectors.files.output.output_file import SinkOutput
 from aflow_connectors.json_encoder import STR_KEYS, encode_json, to_json
+from aflow_connectors.worker_thread import WorkerThread
 
 T = TypeVar("T")
 
@@ -41,8 +42,7 @@ class JsonLinesSink(FileSink[T]):
     def __init__(self, path: str | Path, *, overwrite: bool = False) -> None:
         super().__init__(path, overwrite=overwrite)
 
-    async def writer(self, context: WriterContext) -> Writer[T]:
-        output, blocking = await self._open(context)
+    def writer_into(self, output: SinkOutput, blocking: WorkerThread) -> Writer[T]:
         return BytesWriter(output, blocking, partial(_encode, output))
 
 

@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from functools import partial
 from io import BytesIO
 from itertools import islice
-from pathlib import Path
 from typing import Final, Generic, NamedTuple, TypeVar
 from zlib import crc32
 
@@ -23,6 +22,7 @@ import orjson
 from aflow.connect import BadRecord, Chunk, Position, Reader, SourceError
 from aflow_connectors.bad_records import BadRecords
 from aflow_connectors.files.compression import ByteStream, DamagedFile, open_bytes
+from aflow_connectors.files.input_file import InputFile
 from aflow_connectors.files.source import numbers_of, undecodable
 from aflow_connectors.worker_thread import WorkerThread
 
@@ -41,7 +41,7 @@ class LinePosition(NamedTuple):
     checksum: int = 0
 
     @classmethod
-    def of(cls, position: Position, path: Path) -> LinePosition:
+    def of(cls, position: Position, path: InputFile) -> LinePosition:
         """Return a checked position from a checkpoint. Raises ``SourceError``."""
         return cls(*numbers_of(position, len(cls._fields), path, "a file of lines"))
 
@@ -49,7 +49,7 @@ class LinePosition(NamedTuple):
 class _Blocks:
     """The blocking half: reads a file in blocks of whole lines. Its methods run in a worker thread."""
 
-    def __init__(self, path: Path, start: LinePosition, max_line_bytes: int) -> None:
+    def __init__(self, path: InputFile, start: LinePosition, max_line_bytes: int) -> None:
         self._path = path
         self._start = start
         self._max_line_bytes = max_line_bytes
@@ -138,7 +138,7 @@ class _Blocks:
 class Lines:
     """Lines of a file that were read and not consumed yet. All methods belong to one coroutine."""
 
-    def __init__(self, path: Path, start: LinePosition, max_line_bytes: int) -> None:
+    def __init__(self, path: InputFile, start: LinePosition, max_line_bytes: int) -> None:
         self.path = path
         #: After the last line that was consumed.
         self.position = start

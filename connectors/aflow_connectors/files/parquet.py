@@ -7,11 +7,12 @@ from datetime import timedelta
 from pathlib import Path
 from typing import ClassVar, TypeVar, overload
 
-from aflow.connect import BadRecord, Chunk, Position, Reader, Split, Tag
+from aflow.connect import BadRecord, Chunk, Position, Reader, Tag
 from aflow.errors import FlowDefinitionError
 from aflow_connectors.arguments import checked_texts
 from aflow_connectors.bad_records import BadRecords
 from aflow_connectors.files.arrow_records import Conversion, SchemaMismatch, chunk_of
+from aflow_connectors.files.input_file import InputFile
 from aflow_connectors.files.jsonl import JsonObject
 from aflow_connectors.files.parquet_rows import ParquetPosition, ParquetRows
 from aflow_connectors.files.source import FileSource
@@ -82,8 +83,7 @@ class ParquetSource(FileSource[T]):
         self._columns = None if columns is None else list(columns)
         self._convert = Conversion("ParquetSource", of)
 
-    async def reader(self, split: Split, position: Position | None) -> Reader[T]:
-        path = Path(split.id)
+    def file_reader(self, path: InputFile, position: Position | None) -> Reader[T]:
         rows = ParquetRows(path, ParquetPosition.of(position, path), self._columns, self._convert)
         return ParquetReader(rows, BadRecords(path, self.dead_letters))
 

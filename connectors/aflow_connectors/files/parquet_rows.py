@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from io import BufferedReader
 from pathlib import Path
 from typing import Any, Final, Generic, NamedTuple, TypeVar
 
 from aflow.connect import Position, SourceError
 from aflow.errors import AflowError
 from aflow_connectors.files.arrow_values import with_leaves
+from aflow_connectors.files.input_file import InputFile
 from aflow_connectors.files.optional import pyarrow, pyarrow_parquet
 from aflow_connectors.files.source import numbers_of
 
@@ -30,7 +32,7 @@ class ParquetPosition(NamedTuple):
     total: int = -1
 
     @classmethod
-    def of(cls, position: Position, path: Path) -> ParquetPosition:
+    def of(cls, position: Position, path: InputFile) -> ParquetPosition:
         """Return a checked position from a checkpoint. Raises ``SourceError``."""
         return cls(*numbers_of(position, len(cls._fields), path, "a Parquet file"))
 
@@ -43,7 +45,7 @@ class ParquetRows(Generic[V]):
 
     def __init__(
         self,
-        path: Path,
+        path: InputFile,
         start: ParquetPosition,
         columns: list[str] | None,
         convert: Callable[[Any], list[V]],
@@ -99,13 +101,13 @@ class ParquetRows(Generic[V]):
 
     def _open(self) -> None:
         parquet = pyarrow_parquet("ParquetSource")
-        file = self._file = parquet.ParquetFile(self._path, page_checksum_verification=True)
+        file = self._file = parquet.ParquetFile(self._input(), page_checksum_verification=True)
         instants = InstantsOfSpark.of(file)
         if instants is not None:
             file.close()
             # Decoded as ns, distant timestamps would overflow.
             file = self._file = parquet.ParquetFile(
-                self._path, coerce_int96_timestamp_unit="us", page_checksum_verification=True
+                self._input(), coerce_int96_timestamp_unit="us", page_checksum_verification=True
             )
         total = int(file.metadata.num_rows)
         if self._position.total not in (-1, total):
@@ -125,6 +127,10 @@ class ParquetRows(Generic[V]):
             raise ValueError(f"two of its columns have the same name: {names}")
         self._blocks = self._decoded(self._position, instants)
         self._position = self._position._replace(total=total)
+
+    def _input(self) -> Path | BufferedReader:
+        # pyarrow reads a file of its own without the GIL.
+        return self._path if isinstance(self._path, Path) else self._path.open("rb")
 
     def _decoded(
         self, start: ParquetPosition, instants: InstantsOfSpark | None

@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from aflow.connect import Batch, Committable, Writer, WriterContext
+from aflow.connect import Batch, Committable, Writer
 from aflow.errors import AflowError, FlowDefinitionError, shown
 from aflow_connectors.fields import fields_of
 from aflow_connectors.files.optional import pyarrow, pyarrow_parquet
@@ -19,7 +19,8 @@ from aflow_connectors.worker_thread import WorkerThread
 T = TypeVar("T")
 
 _NAME: Final = "ParquetSink"
-_ROWS: Final = 65_536
+ROW_GROUP: Final = 65_536
+"""Default of the records in a row group."""
 
 
 class ParquetSink(FileSink[T]):
@@ -41,7 +42,7 @@ class ParquetSink(FileSink[T]):
         path: str | Path,
         *,
         schema: object | None = None,
-        row_group: int = _ROWS,
+        row_group: int = ROW_GROUP,
         overwrite: bool = False,
     ) -> None:
         super().__init__(path, overwrite=overwrite)
@@ -59,8 +60,7 @@ class ParquetSink(FileSink[T]):
         self.schema = schema
         self.row_group = row_group
 
-    async def writer(self, context: WriterContext) -> Writer[T]:
-        output, blocking = await self._open(context)
+    def writer_into(self, output: SinkOutput, blocking: WorkerThread) -> Writer[T]:
         return ParquetWriter(ParquetTable(output, self.schema), output, blocking, self.row_group)
 
 
@@ -200,7 +200,7 @@ class ParquetTable:
         # pyarrow raises errors of many classes.
         except Exception as exc:
             reason = exc.strerror if isinstance(exc, OSError) and exc.strerror else exc
-            raise self._output.error(f"cannot write {self._output.path}: {reason}") from exc
+            raise self._output.error(f"cannot write {self._output.shown}: {reason}") from exc
 
 
 def _hint(kind: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from datetime import timedelta
 from pathlib import Path
@@ -9,9 +10,10 @@ from typing import ClassVar, Final, TypeVar, cast
 
 from anyio import to_thread
 
-from aflow.connect import BadRecord, Position, Source, SourceError, Split, Tag
+from aflow.connect import BadRecord, Position, Reader, Source, SourceError, Split, Tag
 from aflow_connectors.arguments import checked_dead_letters, checked_interval, checked_path
 from aflow_connectors.files.arguments import checked_concurrency
+from aflow_connectors.files.input_file import InputFile
 from aflow_connectors.files.paths import expand, is_file
 
 T_co = TypeVar("T_co", covariant=True)
@@ -52,6 +54,13 @@ class FileSource(Source[T_co]):
         """Return a split for each file. Raises ``SourceError`` if there is none, or if a folder is unreadable."""
         return await to_thread.run_sync(self._splits)
 
+    async def reader(self, split: Split, position: Position | None) -> Reader[T_co]:
+        return self.file_reader(Path(split.id), position)
+
+    @abstractmethod
+    def file_reader(self, path: InputFile, position: Position | None) -> Reader[T_co]:
+        """Return a reader of one file, which is opened by its first read. Raises ``SourceError`` for a bad position."""
+
     def _splits(self) -> list[Split]:
         growing = self.discover_every is not None
         if growing and is_file(self.path):
@@ -63,7 +72,7 @@ class FileSource(Source[T_co]):
         return [Split(str(file)) for file in files]
 
 
-def numbers_of(position: Position, count: int, path: Path, kind: str) -> Sequence[int]:
+def numbers_of(position: Position, count: int, path: InputFile, kind: str) -> Sequence[int]:
     """Return the ``count`` numbers of a stored position in ``kind``; none at the start. Raises ``SourceError``."""
     if position is None:
         return ()

@@ -7,9 +7,10 @@ from datetime import timedelta
 from pathlib import Path
 from typing import ClassVar
 
-from aflow.connect import BadRecord, Position, Reader, Split, Tag
+from aflow.connect import BadRecord, Position, Reader, Tag
 from aflow_connectors.bad_records import BadRecords
 from aflow_connectors.files.arguments import checked_encoding, checked_line_bound
+from aflow_connectors.files.input_file import InputFile
 from aflow_connectors.files.lines import LineParser, LinePosition, LineReader, Lines
 from aflow_connectors.files.source import MAX_LINE_BYTES, FileSource
 
@@ -44,8 +45,7 @@ class TextSource(FileSource[str]):
         self._encoding = checked_encoding("TextSource", encoding)
         self._max_line_bytes = checked_line_bound("TextSource", max_line_bytes)
 
-    async def reader(self, split: Split, position: Position | None) -> Reader[str]:
-        path = Path(split.id)
+    def file_reader(self, path: InputFile, position: Position | None) -> Reader[str]:
         lines = Lines(path, LinePosition.of(position, path), self._max_line_bytes)
         return LineReader(lines, _parser(self._encoding), BadRecords(path, self.dead_letters))
 

@@ -23,6 +23,13 @@ class Format(ABC, Generic[T]):
     two methods that are awaited before them.
     """
 
+    def for_topic(self, topic: str, *, is_key: bool = False) -> Format[T]:
+        """Return this format for the messages of ``topic``, or for their keys. Returns the format itself by default.
+
+        Called by sinks, for formats whose schemas have names with those of topics.
+        """
+        return self
+
     @abstractmethod
     def decode(self, data: bytes) -> T:
         """Return the record in ``data``. Raises ``FormatError`` for bytes that are none."""

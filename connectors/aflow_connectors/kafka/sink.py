@@ -9,13 +9,14 @@ from typing import Any, Final, Generic, TypeVar
 
 from aflow.connect import Committable, Delivery, Sink, SinkError, Writer, WriterContext
 from aflow.errors import FlowDefinitionError, RestoreError, shown
+from aflow_connectors.broker_arguments import checked_format, checked_function
 from aflow_connectors.formats import Format, Json
 from aflow_connectors.kafka.client import LOST, aiokafka, connection
-from aflow_connectors.kafka.keys import PlainKey, checked_format
 from aflow_connectors.kafka.transactions import EpochCommitter, PreparedMessages, WriterId
 from aflow_connectors.kafka.writers import OutputMapper, SendingWriter, TransactionWriter
 from aflow_connectors.messages import HeadersOf, MessageEncoder
 from aflow_connectors.owners import new_owner
+from aflow_connectors.plain_key import PlainKey
 from aflow_connectors.reconnect import Reconnect, Retries, checked_reconnect
 
 T = TypeVar("T")
@@ -65,8 +66,8 @@ class KafkaSink(Sink[T], Generic[T]):
         self._topic = _checked_topic(owner, topic)
         self._format = checked_format(owner, "format", format, Json())
         self._key_format = checked_format(owner, "key_format", key_format, PlainKey())
-        self._key = _checked_function(owner, "key", key)
-        self._headers = _checked_function(owner, "headers", headers)
+        self._key = checked_function(owner, "key", key)
+        self._headers = checked_function(owner, "headers", headers)
         self._timestamps = timestamps
         self._reconnect = checked_reconnect(owner, reconnect)
         self._prefix = _checked_prefix(owner, transactional_id_prefix)
@@ -190,14 +191,6 @@ def _checked_topic(owner: str, topic: Any) -> Any:
     raise FlowDefinitionError(
         f"{owner}: the topic must be a name or a function of the record, not {shown(topic)}"
     )
-
-
-def _checked_function(owner: str, argument: str, function: Any) -> Any:
-    if function is not None and not callable(function):
-        raise FlowDefinitionError(
-            f"{owner}: {argument}= must be a function of the record, not {shown(function)}"
-        )
-    return function
 
 
 def _checked_prefix(owner: str, prefix: object) -> str:

@@ -11,9 +11,15 @@ from typing import Any, Final, Literal, TypedDict, TypeVar, Unpack, cast, get_ar
 from aflow.connect import BadRecord, Position, Reader, Source, SourceError, Split, Tag
 from aflow.errors import FlowDefinitionError, shown
 from aflow_connectors.arguments import checked_dead_letters, checked_interval
+from aflow_connectors.broker_arguments import (
+    checked_ending,
+    checked_format,
+    checked_idle_after,
+    checked_names,
+    checked_optional_name,
+)
 from aflow_connectors.formats import Format, Json, Raw
 from aflow_connectors.kafka.client import LOST, aiokafka, connection
-from aflow_connectors.kafka.keys import checked_format
 from aflow_connectors.kafka.partition import CommittingReader, PartitionReader, PartitionSettings
 from aflow_connectors.kafka.start import LostOffsets, Start, checked_policy, checked_start
 from aflow_connectors.message import Message
@@ -170,9 +176,9 @@ class KafkaSource(Source[T]):
         checked_dead_letters(owner, dead_letters)
         checked_interval(owner, discover_every)
         self.dead_letters = dead_letters
-        self.bounded = _is_bounded(owner, until)
+        self.bounded = checked_ending(owner, until)
         self.discover_every = None if self.bounded else discover_every
-        self._topics = _checked_topics(owner, topics)
+        self._topics = checked_names(owner, "topics", topics)
         self._format = _checked_format(owner, of, format)
         self._key_format = _checked_key_format(owner, key_format, messages=messages)
         self._messages = messages
@@ -181,10 +187,10 @@ class KafkaSource(Source[T]):
             connection(owner, servers, client, aiokafka.AIOKafkaConsumer),
             checked_start(owner, start),
             self.bounded,
-            _checked_idle_after(owner, idle_after),
+            checked_idle_after(owner, idle_after),
             checked_policy(owner, on_lost_offsets),
             _checked_isolation(owner, isolation),
-            _checked_group(owner, group),
+            checked_optional_name(owner, "group", group),
         )
         #: The splits of the first call; the later ones are new.
         self._first: frozenset[str] | None = None
@@ -251,36 +257,10 @@ def _checked_format(owner: str, of: type[Any] | None, format: Format[Any] | None
     return checked_format(owner, "format", format, Json())
 
 
-def _checked_group(owner: str, group: object) -> str | None:
-    """Return ``group``. Raises ``FlowDefinitionError`` unless it is None or a text that is not empty."""
-    if group is not None and not (isinstance(group, str) and group):
-        raise FlowDefinitionError(
-            f"{owner}: group= must be the name of a group, not {shown(group)}"
-        )
-    return group
-
-
 def _checked_key_format(owner: str, format: Format[Any] | None, *, messages: bool) -> Format[Any]:
     if format is not None and not messages:
         raise FlowDefinitionError(f"{owner}: key_format= needs messages=True, which keeps the keys")
     return checked_format(owner, "key_format", format, Raw())
-
-
-def _checked_topics(
-    owner: str, topics: str | Sequence[str] | re.Pattern[str]
-) -> tuple[str, ...] | re.Pattern[str]:
-    if isinstance(topics, re.Pattern) and isinstance(topics.pattern, str):
-        return topics
-    names: Sequence[object] = [topics] if isinstance(topics, str) else ()
-    if isinstance(topics, (list, tuple)):
-        names = topics
-    if not names or not all(isinstance(name, str) and name for name in names):
-        raise FlowDefinitionError(
-            f"{owner}: the topics must be a name, several names or a compiled regular expression, not {shown(topics)}"
-        )
-    if len(set(names)) < len(names):
-        raise FlowDefinitionError(f"{owner}: the topics must be different, not {shown(topics)}")
-    return tuple(cast("Sequence[str]", names))
 
 
 def _checked_isolation(owner: str, isolation: object) -> str:
@@ -289,19 +269,3 @@ def _checked_isolation(owner: str, isolation: object) -> str:
             f"{owner}: isolation= must be 'read_committed' or 'read_uncommitted', not {shown(isolation)}"
         )
     return cast(str, isolation)
-
-
-def _checked_idle_after(owner: str, idle_after: object) -> float | None:
-    if idle_after is None:
-        return None
-    if not isinstance(idle_after, timedelta) or idle_after <= timedelta(0):
-        raise FlowDefinitionError(
-            f"{owner}: idle_after= must be a positive timedelta or None, not {shown(idle_after)}"
-        )
-    return idle_after.total_seconds()
-
-
-def _is_bounded(owner: str, until: object) -> bool:
-    if until not in (None, "now"):
-        raise FlowDefinitionError(f"{owner}: until= must be 'now' or None, not {shown(until)}")
-    return until == "now"

@@ -39,8 +39,9 @@ class OutputMapper(Generic[T]):
     async def of(self, batch: Batch[T]) -> list[Output]:
         """Return the messages. Raises ``SinkError`` with the record for one that is none."""
         times = batch.timestamps if self.timestamps else None
-        messages = await self.encoder.encode(batch.values, times)
         topics = await self._topics(batch.values)
+        one_topic = self.topic if isinstance(self.topic, str) else topics
+        messages = await self.encoder.encode(batch.values, times, topics=one_topic)
         largest: int = self.connection.settings.get("max_request_size", _LARGEST)
         found: list[Output] = []
         for record, topic, message in zip(batch.values, topics, messages, strict=True):

@@ -4,23 +4,21 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
-from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
-from random import Random
 from typing import Final
 
 import pytest
 
-from tests.connectors.kafka import pipeline
-from tests.connectors.kafka.broker import PROJECT, Broker, Cluster
+from tests.connectors.kafka.broker import Broker, Cluster
+from tests.connectors.windows import expected, run_killed, run_process
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.slow]
 
 #: Numbers of the input, in three partitions.
 COUNT: Final = 12_000
 
-Disturb = Callable[[asyncio.subprocess.Process], Awaitable[None]]
+run = partial(run_process, "tests.connectors.kafka.pipeline")
 
 
 async def made(kafka: Cluster, count: int) -> tuple[str, str]:
@@ -34,29 +32,6 @@ async def made(kafka: Cluster, count: int) -> tuple[str, str]:
     return source, sink
 
 
-async def run(arguments: tuple[str, ...], checkpoints: int, disturb: Disturb | None = None) -> bool:
-    """Run the pipeline, with ``disturb`` after so many checkpoints. Return True if it came to its end."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        "-m",
-        "tests.connectors.kafka.pipeline",
-        *arguments,
-        cwd=PROJECT,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    assert process.stdout is not None
-    async with asyncio.timeout(120):
-        while line := await process.stdout.readline():
-            checkpoints -= line == b"CheckpointInfo\n"
-            if checkpoints <= 0 and disturb is not None:
-                await disturb(process)
-                disturb = None
-        _, errors = await process.communicate()
-    assert process.returncode in (0, -9), errors.decode()
-    return process.returncode == 0
-
-
 async def output(kafka: Cluster, topic: str) -> list[tuple[int, int, int]]:
     found = [json.loads(message.value) for message in await kafka.contents(topic)]
     return sorted((one["key"], one["start"], one["sum"]) for one in found)
@@ -65,20 +40,10 @@ async def output(kafka: Cluster, topic: str) -> list[tuple[int, int, int]]:
 async def test_a_job_that_is_killed_writes_each_result_once(kafka: Cluster, tmp_path: Path) -> None:
     source, sink = await made(kafka, COUNT)
     arguments = (kafka.servers, source, sink, str(tmp_path))
-    random = Random(3)
-    kills = 0
 
-    async def kill(process: asyncio.subprocess.Process) -> None:
-        await asyncio.sleep(random.uniform(0, 0.15))
-        process.kill()
+    assert await run_killed("tests.connectors.kafka.pipeline", arguments, kills=3) == 3
 
-    for _ in range(3):
-        kills += not await run(arguments, random.randint(1, 3), kill)
-    while not await run(arguments, 0):
-        pass
-
-    assert kills == 3
-    assert await output(kafka, sink) == pipeline.expected(COUNT)
+    assert await output(kafka, sink) == expected(COUNT)
 
 
 async def test_a_job_continues_when_the_broker_is_killed_and_back(
@@ -93,4 +58,4 @@ async def test_a_job_continues_when_the_broker_is_killed_and_back(
 
     assert await run((kafka.servers, source, sink, str(tmp_path)), 2, restart)
 
-    assert await output(kafka, sink) == pipeline.expected(COUNT)
+    assert await output(kafka, sink) == expected(COUNT)

@@ -21,6 +21,9 @@ from tests.connectors.kafka.broker import Broker, Cluster
 
 pytestmark = pytest.mark.asyncio
 
+#: A password that the broker of the tests does not ask for.
+SECRET = "s3cret"
+
 
 async def opened(
     sink: KafkaSink[Any], *, subtask: int = 0, checkpoints: bool = True
@@ -44,12 +47,14 @@ async def seen(kafka: Cluster, topic: str) -> list[Any]:
 @pytest.mark.slow
 @pytest.mark.parametrize("exactly_once", [True, False], ids=["transactions", "at least once"])
 async def test_it_keeps_the_contract_of_sinks(kafka: Cluster, *, exactly_once: bool) -> None:
-    topics = [await kafka.create() for _ in range(18)]
+    topics = [await kafka.create() for _ in range(20)]
     names: dict[int, str] = {}
 
     def fresh() -> KafkaSink[int]:
         topic = topics.pop()
-        sink = KafkaSink[int](kafka.servers, topic, exactly_once=exactly_once)
+        sink = KafkaSink[int](
+            kafka.servers, topic, exactly_once=exactly_once, client={"sasl_plain_password": SECRET}
+        )
         names[id(sink)] = topic
         kept.append(sink)
         return sink
@@ -58,7 +63,7 @@ async def test_it_keeps_the_contract_of_sinks(kafka: Cluster, *, exactly_once: b
         return await seen(kafka, names[id(sink)])
 
     kept: list[object] = []
-    await check_sink(fresh, visible, list(range(8)))
+    await check_sink(fresh, visible, list(range(8)), secrets=[SECRET])
 
 
 async def test_a_message_has_key_headers_and_time_of_its_record(kafka: Cluster) -> None:

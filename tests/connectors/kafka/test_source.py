@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import uuid
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 
 import aflow as af
 from aflow.connect import BadRecord, Chunk, Reader, SourceError, Tag
-from aflow.testing import CollectSink, check_source
+from aflow.testing import CollectSink, check_discovery, check_source
 from aflow_connectors.formats import Raw, Text
 from aflow_connectors.kafka import KafkaSource
 from aflow_connectors.message import Message
@@ -20,6 +21,11 @@ from aflow_connectors.reconnect import Reconnect
 from tests.connectors.kafka.broker import Broker, Cluster
 
 pytestmark = pytest.mark.asyncio
+
+BAD = Tag[BadRecord]("bad")
+
+#: A password that the broker of the tests does not ask for.
+SECRET = "s3cret"
 
 
 async def opened(source: KafkaSource[Any], position: object = None, split: int = 0) -> Reader[Any]:
@@ -49,15 +55,37 @@ async def until_chunk(reader: Reader[Any], wanted: Callable[[Chunk[Any]], bool])
 
 async def test_it_keeps_the_contract_of_sources(kafka: Cluster) -> None:
     topic = await kafka.create(partitions=2)
-    await kafka.produce(topic, [b"1", b"2", b"3", b"4"])
+    await kafka.produce(topic, [b"1", b"2", b"3", b"four", b"4"])
     await kafka.produce(
         topic, [b"5", b"-1", b"6", b"-2"], partition=1, transactions=[True, False] * 2
     )
 
     await check_source(
-        lambda: KafkaSource(kafka.servers, topic, of=int, until="now"),
+        lambda: KafkaSource(
+            kafka.servers,
+            topic,
+            of=int,
+            until="now",
+            dead_letters=BAD,
+            group=topic,
+            client={"sasl_plain_password": SECRET},
+        ),
         expected=[1, 2, 3, 4, 5, 6],
+        rejected=[b"four"],
+        secrets=[SECRET],
     )
+
+
+async def test_partitions_and_topics_that_are_created_later_are_found(kafka: Cluster) -> None:
+    topic = await kafka.create(partitions=1, name=f"found-{uuid.uuid4().hex}")
+    await kafka.produce(topic, [b"1"])
+
+    async def grow(source: KafkaSource[int]) -> list[int]:
+        await kafka.add_partitions(topic, 2)
+        await kafka.produce(topic, [b"2", b"3"], partition=1)
+        return [2, 3]
+
+    await check_discovery(lambda: KafkaSource(kafka.servers, topic, of=int, start="latest"), grow)
 
 
 async def test_messages_have_key_headers_timestamp_and_place(kafka: Cluster) -> None:

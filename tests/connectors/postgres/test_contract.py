@@ -9,8 +9,13 @@ import pytest
 from aflow.testing import check_sink
 from aflow_connectors.postgres import PostgresSink, PostgresUpsert
 from tests.connectors.postgres.conftest import Database
+from tests.connectors.postgres.writing import QUICK
+from tests.connectors.proxy import Proxy
 
 NUMBERS = range(8)
+
+#: A password that the server of the tests does not ask for.
+SECRET = "s3cret"
 
 
 @pytest.mark.slow
@@ -21,13 +26,23 @@ async def test_a_sink_that_appends_keeps_the_contract(database: Database) -> Non
         *(f"CREATE TABLE t{n} (n integer NOT NULL, id serial)" for n in range(60))
     )
 
-    def fresh() -> PostgresSink[int]:
-        return PostgresSink(database.address, f"t{next(tables)}", columns=["n"], row=lambda n: (n,))
-
     async def visible(sink: PostgresSink[int]) -> list[int]:
         return [n for (n,) in await database.fetch(f"SELECT n FROM {sink.table} ORDER BY id")]
 
-    await check_sink(fresh, visible, list(NUMBERS))
+    async with Proxy(*database.server.host_and_port) as proxy:
+        address = database.server.address_of(database.schema, via=proxy.address)
+        with_password = address.replace("@", f":{SECRET}@", 1)
+
+        def fresh() -> PostgresSink[int]:
+            return PostgresSink(
+                with_password,
+                f"t{next(tables)}",
+                columns=["n"],
+                row=lambda n: (n,),
+                reconnect=QUICK,
+            )
+
+        await check_sink(fresh, visible, list(NUMBERS), disturb=proxy.cut, secrets=[SECRET])
 
 
 @pytest.mark.slow

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import os
+from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from os import PathLike
 from pathlib import Path, PurePosixPath
 from threading import Lock
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 import anyio
 from anyio import CapacityLimiter
@@ -42,15 +43,25 @@ Content: TypeAlias = Mapping[str, OperatorSnapshot]
 Run: TypeAlias = Callable[[Callable[[], None]], Awaitable[None]]
 
 
-@dataclass(frozen=True, slots=True)
-class ReadSource:
-    """The folder that the paths in a manifest are relative to."""
+class PartSource(ABC):
+    """The location that the paths in a manifest are relative to."""
 
-    files: Files
-    folder: Path
-    #: Held while a thread encodes or decodes state. Threads cannot do that in parallel anyway, and the event loop would
-    #: have to compete with all of them.
-    turn: Lock = field(default_factory=Lock)
+    def __init__(self) -> None:
+        #: Held while a thread encodes or decodes state. Threads cannot do that in parallel anyway, and the event loop
+        #: would have to compete with all of them.
+        self.turn: Final = Lock()
+
+    @abstractmethod
+    def shown(self, path: str) -> str:
+        """Return the full name of the file ``path``, for messages; '' is the location itself."""
+
+    @abstractmethod
+    async def manifest(self, checkpoint: int) -> Manifest:
+        """Return the manifest of a checkpoint. Raises ``RestoreError``."""
+
+    @abstractmethod
+    def read(self, ref: FileRef) -> bytes:
+        """Return the bytes of a part; blocks. Raises ``RestoreError``, also for another size than that of ``ref``."""
 
     def encoded(self, steps: Mapping[str, OperatorSnapshot], *, aflow: str) -> Iterator[bytes]:
         """Yield the content of a part; each piece is created in turn, and may be written meanwhile."""
@@ -63,6 +74,33 @@ class ReadSource:
             yield piece
 
 
+class ReadSource(PartSource):
+    """A folder of checkpoints."""
+
+    def __init__(self, files: Files, folder: Path) -> None:
+        super().__init__()
+        self.files: Final = files
+        self.folder: Final = folder
+
+    def shown(self, path: str) -> str:
+        return str(self.folder / path)
+
+    async def manifest(self, checkpoint: int) -> Manifest:
+        return await manifest_in(self.files, self.folder / manifest_name(checkpoint))
+
+    def read(self, ref: FileRef) -> bytes:
+        path = self.folder / ref.path
+        _check_folders(self.folder, ref)
+        try:
+            return self.files.read(path, ref.size)
+        except FileNotFoundError as exc:
+            raise RestoreError(f"{path} is missing") from exc
+        except WrongSize as exc:
+            raise RestoreError(f"{path} {wrong_size(ref, exc.size)}") from exc
+        except OSError as exc:
+            raise RestoreError(f"{path} cannot be read: {reason(exc)}") from exc
+
+
 async def manifest_in(files: Files, path: Path) -> Manifest:
     """Return the manifest in the file ``path``. Raises ``RestoreError``."""
     try:
@@ -72,18 +110,11 @@ async def manifest_in(files: Files, path: Path) -> Manifest:
     return manifest_of(data, what=str(path))
 
 
-def content(source: ReadSource, ref: FileRef) -> Content:
+def content(source: PartSource, ref: FileRef) -> Content:
     """Return the content of the part ``ref``; blocks. Raises ``RestoreError`` if it does not match the manifest."""
-    path = source.folder / ref.path
-    _check_folders(source.folder, ref)
+    path = source.shown(ref.path)
     try:
-        data = source.files.read(path, ref.size)
-    except FileNotFoundError as exc:
-        raise RestoreError(f"{path} is missing") from exc
-    except WrongSize as exc:
-        raise RestoreError(f"{path} {wrong_size(ref, exc.size)}") from exc
-    except OSError as exc:
-        raise RestoreError(f"{path} cannot be read: {reason(exc)}") from exc
+        data = source.read(ref)
     except MemoryError as exc:
         raise RestoreError(f"{path} has {ref.size:,} bytes, more than fits in memory") from exc
     wrong = wrong_with(ref, data)
@@ -91,7 +122,7 @@ def content(source: ReadSource, ref: FileRef) -> Content:
         raise RestoreError(f"{path} {wrong}")
     with source.turn:
         # Otherwise the event loop would wait 5 ms for the lock of the interpreter whenever it wakes up.
-        return decoded(data, what=str(path), after_frame=release_gil)
+        return decoded(data, what=path, after_frame=release_gil)
 
 
 def _check_folders(folder: Path, ref: FileRef) -> None:
@@ -104,7 +135,7 @@ def _check_folders(folder: Path, ref: FileRef) -> None:
 
 
 def state_of(
-    step: str, chain: Sequence[Link], contents: Mapping[FileRef, Content], source: ReadSource
+    step: str, chain: Sequence[Link], contents: Mapping[FileRef, Content], source: PartSource
 ) -> OperatorSnapshot:
     """Return the state of one subtask of ``step``: complete, and of the key groups of its links only.
 
@@ -115,20 +146,20 @@ def state_of(
     for link in reversed(chain):
         snapshot = contents[link.file].get(step)
         if snapshot is None:
-            raise RestoreError(f"{source.folder / link.file.path} holds nothing of step {step!r}")
+            raise RestoreError(f"{source.shown(link.file.path)} holds nothing of step {step!r}")
         groups = frozenset(range(link.first, link.stop))
         parts.append(snapshot.restricted_to(groups - told))
         if snapshot.complete:
             told |= groups
         elif link is chain[0]:
             raise RestoreError(
-                f"{source.folder / link.file.path} holds changes of step {step!r}, and nothing says to what"
+                f"{source.shown(link.file.path)} holds changes of step {step!r}, and nothing says to what"
             )
     return replay(parts[::-1])
 
 
 async def states_of(
-    manifest: Manifest, source: ReadSource, run: Run
+    manifest: Manifest, source: PartSource, run: Run
 ) -> dict[str, OperatorSnapshot]:
     """Return the state of each step of a checkpoint. Raises ``RestoreError`` naming the files that are not complete."""
     contents: dict[FileRef, Content] = {}
@@ -174,7 +205,7 @@ def _all_of(problems: Sequence[RestoreError]) -> RestoreError:
 
 
 def _merged(
-    manifest: Manifest, contents: Mapping[FileRef, Content], source: ReadSource
+    manifest: Manifest, contents: Mapping[FileRef, Content], source: PartSource
 ) -> dict[str, OperatorSnapshot]:
     return {
         step.name: merge(state_of(step.name, one.chain, contents, source) for one in step.subtasks)
@@ -212,7 +243,7 @@ def _whole(manifest: Manifest) -> Manifest:
 
 async def newest_whole(
     numbers: Iterable[int],
-    source: ReadSource,
+    source: PartSource,
     run: Run,
     wanted: Callable[[Manifest], Manifest] = _whole,
 ) -> Restored | None:
@@ -224,7 +255,7 @@ async def newest_whole(
     passed_over: list[str] = []
     for number in sorted(numbers, reverse=True):
         try:
-            manifest = await manifest_in(source.files, source.folder / manifest_name(number))
+            manifest = await source.manifest(number)
             states = await states_of(wanted(manifest), source, run)
         except RestoreError as exc:
             passed_over.append(f"checkpoint {number}: {exc}")
@@ -233,7 +264,7 @@ async def newest_whole(
     if not passed_over:
         return None
     raise RestoreError(
-        f"none of the checkpoints in {source.folder} can be read: {'; '.join(passed_over)}. Restore the files "
+        f"none of the checkpoints in {source.shown('')} can be read: {'; '.join(passed_over)}. Restore the files "
         f"from a copy or start from a savepoint; an empty folder starts the flow anew"
     )
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +15,7 @@ from aflow.errors import CheckpointError, RestoreError
 from aflow.model.elements import CheckpointKind
 from aflow.runtime.checkpoints.directory.files import Files, Written, reason, stored
 from aflow.runtime.checkpoints.directory.names import PARTS, manifest_name, part_name
-from aflow.runtime.checkpoints.directory.reader import ReadSource, content, state_of
+from aflow.runtime.checkpoints.directory.reader import PartSource, content, state_of
 from aflow.runtime.checkpoints.directory.threads import to_its_end
 from aflow.state.manifest import FileRef, Link, Manifest, StepState, SubtaskState, manifest_bytes
 
@@ -28,18 +28,37 @@ class Run(Protocol):
     def __call__(self, work: Callable[[], T], /) -> Awaitable[T]: ...
 
 
+class SavepointDraft(Protocol):
+    """A savepoint that is being written. All methods block, and raise ``CheckpointError``."""
+
+    def begin(self) -> None:
+        """Claim the location, which must be new."""
+        ...
+
+    def store(self, name: str, pieces: Iterable[bytes]) -> Written:
+        """Write a part."""
+        ...
+
+    def finish(self, manifest: Manifest) -> None:
+        """Write the manifest, which makes the savepoint readable."""
+        ...
+
+    def remove(self) -> None:
+        """Remove what was written, if it is not finished. Raises nothing."""
+        ...
+
+
 def rewritten(
-    source: ReadSource, step: str, chain: Sequence[Link], path: Path, *, aflow: str
-) -> Written:
-    """Write the state of a chain as one complete part; blocks. Raises ``CheckpointError``."""
+    source: PartSource, step: str, chain: Sequence[Link], *, aflow: str
+) -> Iterator[bytes]:
+    """Return the state of a chain as one complete part, in pieces; blocks. Raises ``CheckpointError``."""
     try:
         contents = {link.file: content(source, link.file) for link in chain}
         with source.turn:
             state = state_of(step, chain, contents, source)
     except RestoreError as exc:
         raise CheckpointError(f"the state of step {step!r} cannot be read back: {exc}") from exc
-    del contents  # the rows that newer ones replace
-    return stored(source.files, path, source.encoded({step: state}, aflow=aflow))
+    return source.encoded({step: state}, aflow=aflow)
 
 
 def check_new(files: Files, path: Path) -> None:
@@ -54,12 +73,10 @@ def check_new(files: Files, path: Path) -> None:
         raise CheckpointError(f"cannot write {target}: {above} is no folder")
 
 
-async def export(source: ReadSource, manifest: Manifest, path: Path, run: Run) -> Manifest:
-    """Write a checkpoint as a savepoint at ``path``; see ``CheckpointStorage.export``.
-
-    It is written to a folder beside it, whose name starts with a dot, and is renamed when it is complete.
-    """
-    draft = Draft(source.files, Path.cwd() / path)
+async def export(
+    source: PartSource, manifest: Manifest, draft: SavepointDraft, run: Run
+) -> Manifest:
+    """Write a checkpoint as a savepoint; see ``CheckpointStorage.export``."""
     try:
         await run(draft.begin)
         steps = await _steps(source, manifest, draft, run)
@@ -74,7 +91,7 @@ async def export(source: ReadSource, manifest: Manifest, path: Path, run: Run) -
 
 
 async def _steps(
-    source: ReadSource, manifest: Manifest, draft: Draft, run: Run
+    source: PartSource, manifest: Manifest, draft: SavepointDraft, run: Run
 ) -> tuple[StepState, ...]:
     """Rewrite the state of all steps, and return its descriptions."""
     links: dict[tuple[str, int], Link] = {}
@@ -84,9 +101,7 @@ async def _steps(
         name = f"{PARTS}/{part_name(manifest.id, step, one.subtask)}"
         try:
             written = await run(
-                lambda: rewritten(
-                    source, step, one.chain, draft.folder / name, aflow=manifest.aflow
-                )
+                lambda: draft.store(name, rewritten(source, step, one.chain, aflow=manifest.aflow))
             )
         except CheckpointError as exc:
             failures.append(exc)
@@ -115,7 +130,10 @@ async def _steps(
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A savepoint that is being written. All methods block."""
+    """A savepoint that is being written to a folder.
+
+    It is written to a folder beside it, whose name starts with a dot, and is renamed when it is complete.
+    """
 
     files: Files
     target: Path
@@ -131,6 +149,9 @@ class Draft:
             self.files.make_folder(self.folder / PARTS)
         except OSError as exc:
             raise CheckpointError(f"cannot write {self.target}: {reason(exc)}") from exc
+
+    def store(self, name: str, pieces: Iterable[bytes]) -> Written:
+        return stored(self.files, self.folder / name, pieces)
 
     def finish(self, manifest: Manifest) -> None:
         stored(self.files, self.folder / manifest_name(manifest.id), [manifest_bytes(manifest)])

@@ -1,4 +1,4 @@
-"""The time in which one job holds a folder: its lock, its threads, and its knowledge of the files there."""
+"""The time in which one job holds a storage: its lock, its threads, and its knowledge of the files there."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ class StorageSession:
     That thread releases the lock, so another job never meets a writer in the folder.
     """
 
-    def __init__(self, folder: Path) -> None:
-        self.folder: Final = folder
-        self.flow = ""
+    def __init__(self, place: Path | str) -> None:
+        """``place`` is the location, for messages."""
+        self.place: Final = place
         #: Held while manifests change, and while unreferenced parts are removed.
         self.manifests_change: Final = threading.Lock()
         #: Manifests that are there, or may be.
@@ -59,7 +59,7 @@ class StorageSession:
     def _counted(self, work: Callable[[], T]) -> T:
         with self._changed:
             if self._over:
-                raise CheckpointError(f"the storage in {self.folder} has been closed")
+                raise CheckpointError(f"the storage in {self.place} has been closed")
             self._at_work += 1
         try:
             return work()

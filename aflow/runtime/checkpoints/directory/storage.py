@@ -51,7 +51,7 @@ from aflow.runtime.checkpoints.directory.reader import (
     newest_whole,
     of_step,
 )
-from aflow.runtime.checkpoints.directory.savepoints import check_new, export, rewritten
+from aflow.runtime.checkpoints.directory.savepoints import Draft, check_new, export, rewritten
 from aflow.runtime.checkpoints.directory.session import StorageSession
 from aflow.runtime.checkpoints.storage import Restored
 from aflow.state.manifest import (
@@ -218,7 +218,8 @@ class DirectoryStorage:
         self, checkpoint: int, task: str, subtask: int, step: str, chain: Sequence[Link]
     ) -> FileRef:
         def write(path: Path) -> Written:
-            return rewritten(self._source, step, chain, path, aflow=self._aflow)
+            pieces = rewritten(self._source, step, chain, aflow=self._aflow)
+            return stored(self._files, path, pieces)
 
         return await self._write_part(part_name(checkpoint, task, subtask, step), write)
 
@@ -334,7 +335,8 @@ class DirectoryStorage:
     async def export(self, manifest: Manifest, path: str) -> Manifest:
         session = self._opened()
         manifest = replace(manifest, aflow=manifest.aflow or self._aflow, format=FORMAT)
-        return await export(self._source, manifest, Path(path), session.run)
+        draft = Draft(self._files, Path.cwd() / path)
+        return await export(self._source, manifest, draft, session.run)
 
 
 def _has_newer(session: StorageSession, numbers: Collection[int]) -> bool:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 from typing import ClassVar, TypeVar
 
-from aflow.connect import Committable, Delivery, Sink, WriterContext
+from aflow.connect import Committable, Delivery, Sink, Writer, WriterContext
 from aflow.errors import FlowDefinitionError
 from aflow_connectors.arguments import checked_path
 from aflow_connectors.files.output.names import Parts, PartTarget
@@ -44,6 +45,13 @@ class FileSink(Sink[T]):
         """See ``Sink.recover``. Raises ``SinkError`` for output of an earlier run, unless it may be overwritten."""
         recovery = FolderRecovery(self.path, self._parts(), sink=name, overwrite=self.overwrite)
         self._owners[name] = await WorkerThread().run(partial(recovery.recover, committables))
+
+    async def writer(self, context: WriterContext) -> Writer[T]:
+        return self.writer_into(*await self._open(context))
+
+    @abstractmethod
+    def writer_into(self, output: SinkOutput, blocking: WorkerThread) -> Writer[T]:
+        """Return a writer of an open output, whose blocking calls ``blocking`` runs."""
 
     async def _open(self, context: WriterContext) -> tuple[SinkOutput, WorkerThread]:
         """Return the open output of a writer. Raises ``SinkError``; then, and on cancellation, nothing remains."""

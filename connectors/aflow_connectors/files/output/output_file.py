@@ -57,6 +57,13 @@ class SinkOutput(SinkPath, ABC):
         with self.errors():
             self.file.write(data)
 
+    def without_checkpoints(self) -> InternalError:
+        """Return the error that a checkpoint has reached a writer of a job without any."""
+        return InternalError(
+            f"sink {self.sink!r}: the writer of {self.shown} received a checkpoint, but was opened for a job without "
+            f"checkpoints (WriterContext.checkpoints is False)"
+        )
+
 
 class FileOutput(SinkOutput):
     """Output into a scratch file; ``finish`` renames it, ``discard`` removes it.
@@ -99,10 +106,10 @@ class FileOutput(SinkOutput):
             self._file = compressed(self._raw, self.path.suffix)
 
     def prepare(self, checkpoint: int) -> Committable:
-        raise self._without_checkpoints()
+        raise self.without_checkpoints()
 
     def commit(self, committable: Committable) -> None:
-        raise self._without_checkpoints()
+        raise self.without_checkpoints()
 
     def finish(self) -> None:
         """Publish the file under its name, durably. Raises ``SinkError``."""
@@ -152,12 +159,6 @@ class FileOutput(SinkOutput):
         if self._claim is not None:
             self._claim.release()
             self._claim = None
-
-    def _without_checkpoints(self) -> InternalError:
-        return InternalError(
-            f"sink {self.sink!r}: the writer of {self.path} received a checkpoint, but was opened for a job without "
-            f"checkpoints (WriterContext.checkpoints is False)"
-        )
 
 
 def discard_scratch(raw: ScratchFile, file: IO[bytes] | None) -> None:

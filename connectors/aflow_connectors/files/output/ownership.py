@@ -26,9 +26,11 @@ from aflow_connectors.files.output.names import Parts
 class SinkPath:
     """A path that a sink writes to, with its errors."""
 
-    def __init__(self, path: Path, *, sink: str) -> None:
+    def __init__(self, path: Path, *, sink: str, shown: str = "") -> None:
+        """``shown`` is the name in messages, if it is not ``path``."""
         self.path = path
         self.sink = sink
+        self.shown = shown or str(path)
 
     def error(self, reason: str) -> SinkError:
         """Return ``reason`` as the failure of this sink."""
@@ -36,7 +38,7 @@ class SinkPath:
 
     def unwritable(self, what: str, reason: object) -> SinkError:
         """Return the error that ``what`` (a record, a column) cannot be written into this file."""
-        return self.error(f"{self.path}: cannot write {what}: {reason}")
+        return self.error(f"{self.shown}: cannot write {what}: {reason}")
 
     def taken(self, held: Path) -> SinkError:
         """Return the error that another writer holds ``held``."""
@@ -77,7 +79,7 @@ class SinkPath:
         try:
             yield
         except OSError as exc:
-            raise self.error(f"cannot write {self.path}: {exc.strerror or exc}") from exc
+            raise self.error(f"cannot write {self.shown}: {exc.strerror or exc}") from exc
 
 
 @dataclass(slots=True)

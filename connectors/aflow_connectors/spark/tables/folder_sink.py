@@ -73,7 +73,12 @@ class SparkSink(FileSink[T]):
         owner = f"sink {context.name!r}: {self.path}"
         schema = await to_thread.run_sync(partial(parsed, owner, self.schema))
         columns = self._columns.setdefault(context.name, Columns(owner, schema))
-        output, blocking = await self._open(context)
+        writer = await super().writer(context)
+        del columns  # which the writer holds now
+        return writer
+
+    def writer_into(self, output: SinkOutput, blocking: WorkerThread) -> Writer[T]:
+        columns = self._columns[output.sink]
         return FolderWriter(SharedTable(output, columns), output, blocking, self.row_group)
 
     def _output(self, context: WriterContext) -> SinkOutput:

@@ -1,10 +1,9 @@
-"""The default format of keys, and the check of formats."""
+"""The default format of keys of sinks."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from aflow.errors import FlowDefinitionError, shown
 from aflow_connectors.formats import Format, FormatError
 
 
@@ -25,16 +24,3 @@ class PlainKey(Format[Any]):
         raise FormatError(
             f"a key is bytes or str, not {type(value).__name__}; key_format=Json() encodes other types"
         )
-
-
-def checked_format(
-    owner: str, argument: str, format: Format[Any] | None, default: Format[Any]
-) -> Format[Any]:
-    """Return ``format``, or ``default`` for None. Raises ``FlowDefinitionError`` for another type."""
-    if format is None:
-        return default
-    if not isinstance(format, Format):
-        raise FlowDefinitionError(
-            f"{owner}: {argument}= must be a Format, like Json(), not {shown(format)}"
-        )
-    return format

@@ -1,0 +1,102 @@
+"""MQTT: JSON messages of a session, read and written by aflow and by a loop over aiomqtt."""
+
+from __future__ import annotations
+
+import asyncio
+import uuid
+from collections.abc import Iterator
+from datetime import timedelta
+from importlib import import_module
+from itertools import count
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+import orjson
+
+import aflow as af
+from aflow_connectors.mqtt import MqttSink, MqttSource
+from bench.connectors.comparison import compare_directions
+from bench.harness import Measurement, run_async
+from tests.connectors.mqtt.server import Mqtt, running
+
+# Only a part of it has types.
+aiomqtt: Any = import_module("aiomqtt")
+
+#: Messages that wait for a confirmation at a time.
+BATCH: Final = 1000
+
+
+def measure(records: int, rounds: int) -> Iterator[Measurement]:
+    """Start a broker, and measure the source and the sink."""
+    with running() as broker, TemporaryDirectory() as folder:
+        yield _source(Mqtt(broker.url), Path(folder), records, rounds)
+        yield _sink(Mqtt(broker.url), records, rounds)
+
+
+def _source(mqtt: Mqtt, folder: Path, records: int, rounds: int) -> Measurement:
+    numbers = count()
+    # Each run removes its messages, so each has a topic, and a session with its name.
+    topics = iter([run_async(_filled(mqtt, records)) for _ in range(2 * rounds + 2)])
+
+    async def in_aflow() -> int:
+        topic, found, over = next(topics), list[int](), asyncio.Event()
+
+        def take(one: dict[str, int]) -> None:
+            found.append(one["n"])
+            if len(found) == records:
+                over.set()
+
+        flow = af.Flow("read")
+        source = MqttSource(mqtt.url, topic, client_id=topic)
+        flow.source(source, name="in").to(af.CallbackSink(take), name="out")
+        storage = folder / f"checkpoints-{next(numbers)}"
+        every = timedelta(milliseconds=100)
+        checkpointing = af.Checkpointing(storage=storage, every=every)
+        async with flow.start(checkpointing=checkpointing) as job:
+            await over.wait()
+            await job.stop()
+        return sum(found)
+
+    async def by_hand() -> int:
+        topic, found = next(topics), list[int]()
+        async with mqtt.client(identifier=topic, clean_start=False, expiry=3600) as client:
+            async for message in client.messages:
+                found.append(orjson.loads(message.payload)["n"])
+                if len(found) == records:
+                    break
+        return sum(found)
+
+    return compare_directions("mqtt_source", records, rounds, in_aflow, by_hand)
+
+
+def _sink(mqtt: Mqtt, records: int, rounds: int) -> Measurement:
+    output = [{"n": n, "name": "a record of some bytes"} for n in range(records)]
+
+    async def in_aflow() -> int:
+        flow = af.Flow("write")
+        flow.source(output, name="in").to(MqttSink(mqtt.url, "written"), name="out")
+        await flow.run()
+        return records
+
+    async def by_hand() -> int:
+        async with mqtt.client() as client:
+            for start in range(0, records, BATCH):
+                await asyncio.gather(
+                    *(
+                        client.publish("written", orjson.dumps(one), 1)
+                        for one in output[start : start + BATCH]
+                    )
+                )
+        return records
+
+    return compare_directions("mqtt_sink", records, rounds, in_aflow, by_hand)
+
+
+async def _filled(mqtt: Mqtt, records: int) -> str:
+    topic = uuid.uuid4().hex
+    await mqtt.subscribed(topic, topic)
+    payloads = [orjson.dumps({"n": n, "name": "a record of some bytes"}) for n in range(records)]
+    for start in range(0, records, BATCH):
+        await mqtt.publish(topic, payloads[start : start + BATCH])
+    return topic

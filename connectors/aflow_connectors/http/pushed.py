@@ -1,0 +1,216 @@
+"""``PushedReader``: reads what a server sends by itself, over a connection that is renewed.
+
+A ``MessageFeed`` is the connection: server-sent events or a WebSocket. The reader keeps what was received and not yet
+returned, and the position after the last returned record, at which a new connection begins.
+
+**Ends.** A server that ends the stream in order gets another connection after a short delay, without a warning: many do
+so regularly. A lost connection is logged, and renewed as ``Reconnect`` says, with growing delays if connections bring
+no messages. Received records are returned first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from typing import Any, Final, Generic, NamedTuple, Protocol, TypeAlias, TypeVar, cast
+
+from aflow.connect import Chunk, Position, Reader, SourceError
+from aflow.errors import described
+from aflow_connectors.bad_records import BadRecords
+from aflow_connectors.http.client import LOST
+from aflow_connectors.messages import MessageDecoder, RawMessage
+from aflow_connectors.reconnect import Retries, ServerBusy
+
+T = TypeVar("T")
+
+#: Delay (s) before the next connection after an orderly end, if the server asks for none.
+PAUSE: Final = 1.0
+
+#: The least delays (s) after lost connections that have brought no message: half of the first one, and the bound.
+_FRUITLESS: Final = 0.05
+_MOST_FRUITLESS: Final = 10.0
+
+
+class BadMessage(NamedTuple):
+    """A message that is a bad record, and the reason; ``offset`` is the position after it."""
+
+    data: bytes
+    reason: str
+    offset: str | None = None
+
+
+class SkippedMessage(NamedTuple):
+    """A message that is no record; only the position after it counts."""
+
+    offset: str
+
+
+Received: TypeAlias = RawMessage | BadMessage | SkippedMessage
+"""A message. ``offset`` is the position after it; None: that of the preceding one, or by a function of the record."""
+
+
+class StreamEnded(Exception):
+    """The server has ended the stream in order; ``for_good``: it wants no further connection."""
+
+    def __init__(self, *, for_good: bool = False) -> None:
+        super().__init__()
+        self.for_good = for_good
+
+
+class MessageFeed(Protocol):
+    """A connection to a server, and its successors."""
+
+    @property
+    def pause(self) -> float | None:
+        """The least delay (s) before the next connection, if the server asked for one."""
+        ...
+
+    async def connect(self, position: Position | None) -> None:
+        """Connect, instead of an earlier connection. Raises ``SourceError``, lost connections and ``StreamEnded``."""
+        ...
+
+    async def receive(self) -> Sequence[Received]:
+        """Wait for messages and return them; none if only the connection gave a sign of life.
+
+        Raises lost connections, ``StreamEnded`` and ``SourceError``. May be cancelled, and loses nothing then.
+        """
+        ...
+
+    async def close(self) -> None:
+        """Close the connection, if there is one."""
+        ...
+
+
+class PushedReader(Reader[T], Generic[T]):
+    """See the theory at the top of the module. ``open`` comes before the first ``read``.
+
+    ``position_of`` maps a record to the position after it, for feeds that have none of their own.
+    """
+
+    def __init__(
+        self,
+        place: str,
+        feed: MessageFeed,
+        decoder: MessageDecoder[T],
+        bad: BadRecords,
+        retries: Retries,
+        position: Position | None,
+        *,
+        idle_after: float | None,
+        position_of: Callable[[T], Position | None] | None = None,
+    ) -> None:
+        self._place = place
+        self._feed = feed
+        self._decoder = decoder
+        self._bad = bad
+        self._retries = retries
+        self._position = position
+        self._idle_after = idle_after
+        self._position_of = position_of
+        #: Received messages that no chunk has returned yet.
+        self._received: list[Received] = []
+        #: The end of the connection, an error; None while there is one.
+        self._end: Exception | None = None
+        #: Consecutive lost connections without messages.
+        self._fruitless = 0
+        #: Loop time since which the reader waits for records; None while there are some.
+        self._waiting_since: float | None = None
+        #: True if the reader has said since then that it is idle.
+        self._is_idle = False
+
+    async def open(self) -> None:
+        """Connect. Raises ``SourceError``."""
+        try:
+            await self._retries.run(self._connect)
+        except StreamEnded as end:
+            self._end = end
+
+    async def read(self, limit: int) -> Chunk[T] | None:
+        while not self._received:
+            if isinstance(self._end, StreamEnded) and self._end.for_good:
+                return None
+            try:
+                async with asyncio.timeout(self._time_until_idle()):
+                    await self._receive()
+            except TimeoutError:
+                self._is_idle = True
+                return Chunk([], self._position, idle=True)
+        return await self._chunk(limit)
+
+    async def close(self) -> None:
+        await self._feed.close()
+
+    async def _receive(self) -> None:
+        """Receive messages, over a new connection if the last one has ended."""
+        try:
+            if self._end is not None:
+                await self._connect_again(self._end)
+                self._end = None
+            received = await self._feed.receive()
+        except StreamEnded as end:
+            self._end = end
+        except LOST as exc:
+            self._end = cast(Exception, exc)
+        else:
+            if received:
+                self._received.extend(received)
+                self._fruitless = 0
+            if any(not isinstance(one, SkippedMessage) for one in received):
+                self._waiting_since, self._is_idle = None, False
+
+    async def _connect_again(self, end: Exception) -> None:
+        pause = self._feed.pause
+        if isinstance(end, StreamEnded):
+            await asyncio.sleep(PAUSE if pause is None else pause)
+            await self._retries.run(self._connect)
+            return
+        least = 0.0
+        if self._fruitless:
+            least = min(_FRUITLESS * 2.0 ** min(self._fruitless, 10), _MOST_FRUITLESS)
+        self._fruitless += 1
+        losses = [ServerBusy(described(end), retry_after=max(least, pause or 0.0))]
+
+        async def connect() -> None:
+            # The first attempt is the connection that was lost: so the loss is logged, and delays the next one.
+            if losses:
+                raise losses.pop() from end
+            await self._connect()
+
+        await self._retries.run(connect)
+
+    async def _connect(self) -> None:
+        await self._feed.connect(self._position)
+
+    def _time_until_idle(self) -> float | None:
+        now = asyncio.get_running_loop().time()
+        if self._waiting_since is None:
+            self._waiting_since = now
+        if self._idle_after is None or self._is_idle:
+            return None
+        return max(0.0, self._waiting_since + self._idle_after - now)
+
+    async def _chunk(self, limit: int) -> Chunk[T]:
+        taken, rest = self._received[:limit], self._received[limit:]
+        good = [one for one in taken if isinstance(one, RawMessage)]
+        decoded = await self._decoder.decode(good)  # may be cancelled: then they are still there
+        rejected = [
+            *decoded.rejected,
+            *(
+                self._bad.bad(f"offset {one.offset}", one.reason, one.data)
+                for one in taken
+                if isinstance(one, BadMessage)
+            ),
+        ]
+        position = self._after(taken, decoded.values)
+        self._received, self._position = rest, position
+        return Chunk(cast("list[T]", decoded.values), position, rejected=rejected)
+
+    def _after(self, taken: Sequence[Received], values: Sequence[Any]) -> Position | None:
+        if self._position_of is None:
+            positions = (one.offset for one in reversed(taken))
+            return next((one for one in positions if one is not None), self._position)
+        try:
+            found = map(self._position_of, reversed(values))
+            return next((one for one in found if one is not None), self._position)
+        except Exception as exc:
+            raise SourceError(f"{self._place}: position= failed: {described(exc)}") from exc

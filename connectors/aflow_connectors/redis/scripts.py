@@ -1,0 +1,78 @@
+"""Scripts that the server runs, each as one atomic step.
+
+Redis runs a script without any other command in between, and its writes are one unit for replicas and for the
+append-only file. So entries and the number of their checkpoint are written together, and the state of a stream and its
+entries are read together. If a command of a script fails, the writes before it stay. So ``WRITE`` checks all that could
+fail before its first write.
+"""
+
+from __future__ import annotations
+
+from typing import Final
+
+LOOK: Final = """
+local found = redis.call('TYPE', KEYS[1])['ok']
+if found == 'none' then return false end
+if found ~= 'stream' then return found end
+local info = redis.call('XINFO', 'STREAM', KEYS[1])
+local fields = {}
+for n = 1, #info, 2 do fields[info[n]] = info[n + 1] end
+local entries = {}
+if tonumber(ARGV[3]) > 0 then
+    entries = redis.call('XRANGE', KEYS[1], ARGV[1], ARGV[2], 'COUNT', ARGV[3])
+end
+return {fields['entries-added'], fields['length'], fields['last-generated-id'],
+        fields['recorded-first-entry-id'], entries}
+"""
+"""Return the counters of a stream, and its entries from ARGV[1] to ARGV[2], at most ARGV[3].
+
+Nothing if there is no such key; the type of a key that is no stream.
+"""
+
+BEGIN: Final = """
+local run = redis.call('HGET', KEYS[1], 'run')
+local found = redis.call('HGETALL', KEYS[1])
+if run == false and ARGV[2] == 'continue' then return found end
+for n = 1, #found, 2 do
+    local checkpoint = string.match(found[n + 1], '^(%d+) ')
+    if found[n] ~= 'run' and checkpoint and tonumber(checkpoint) > tonumber(ARGV[3]) then return found end
+end
+redis.call('HSET', KEYS[1], 'run', ARGV[1])
+return found
+"""
+"""Begin run ARGV[1], unless the output is newer than checkpoint ARGV[3]. Return the hash of the output as it was.
+
+ARGV[2] is ``continue`` if the hash must exist.
+"""
+
+WRITE: Final = """
+local state = KEYS[1]
+if ARGV[1] ~= '' then
+    local run = redis.call('HGET', state, 'run')
+    if run == false then return 'none' end
+    if run ~= ARGV[1] then return 'fenced' end
+    local written = redis.call('HGET', state, ARGV[2])
+    if written ~= ARGV[3] then return written or 'none' end
+end
+local at = 5
+for n = 2, #KEYS do
+    local found = redis.call('TYPE', KEYS[n])['ok']
+    if found ~= 'none' and found ~= ARGV[at] then return 'type ' .. found .. ' ' .. KEYS[n] end
+    at = at + 1
+end
+while at <= #ARGV do
+    local count = tonumber(ARGV[at])
+    local command = {}
+    for n = 1, count do command[n] = ARGV[at + n] end
+    command[2] = KEYS[tonumber(command[2])]
+    redis.call(unpack(command))
+    at = at + count + 1
+end
+if ARGV[1] ~= '' then redis.call('HSET', state, ARGV[2], ARGV[4]) end
+return 'done'
+"""
+"""Run commands, and set field ARGV[2] of the hash of the output from ARGV[3] to ARGV[4], in one step.
+
+Nothing is written unless the run is ARGV[1], the field is ARGV[3], and each key has its type in ARGV or does not exist.
+An empty ARGV[1]: without a hash. Each command is its length, its name, the index of its key in KEYS, and its arguments.
+"""

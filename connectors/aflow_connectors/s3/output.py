@@ -1,0 +1,313 @@
+"""Output of a writer into objects: exactly once, with a hidden object for each checkpoint.
+
+Theory. ``prepare`` uploads the records since the preceding checkpoint to a hidden key, below ``.pending/``, which
+readers ignore. ``commit`` copies the object to its name, in the server and in one step, and deletes the hidden one. A
+repeated commit copies the same content again, or finds it there. The name has the owner (the lineage of runs), the
+subtask and the number of the checkpoint, so no two objects have one name. After a restore, hidden objects and objects
+of later checkpoints that the restored one does not name are deleted: their records will be written again.
+
+Completing a multipart upload at the commit would avoid the copy; obstore has no interface for uploads that another
+process completes. Manifests of data objects, as of table formats, would need readers that know them.
+
+All methods block: they are for worker threads.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Generator, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO, Final, cast
+
+from aflow.checkpoints import BucketError, NoObject
+from aflow.connect import Committable, SinkError
+from aflow.errors import RestoreError, shown
+from aflow_connectors.files.compression import compressed
+from aflow_connectors.files.output.names import Parts
+from aflow_connectors.files.output.output_file import SinkOutput
+from aflow_connectors.owners import OWNER, is_owner
+from aflow_connectors.s3.bucket import Bucket
+
+_PENDING: Final = ".pending"
+_BLOCK: Final = 1 << 20
+#: Bytes of the largest object that S3 copies in one request.
+_MOST: Final = 5 << 30
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectNames:
+    """Names of the objects of a sink in its folder."""
+
+    parts: Parts
+
+    def part(self, owner: str, subtask: int) -> str:
+        """Return the name without checkpoints."""
+        return f"{self.parts.stem}-{owner}-{subtask:05d}{self.parts.ending}"
+
+    def piece(self, owner: str, subtask: int, checkpoint: int) -> str:
+        """Return the name of the output for a checkpoint."""
+        return f"{self.parts.stem}-{owner}-{subtask:05d}-{checkpoint:06d}{self.parts.ending}"
+
+    def checkpoint(self, name: str, owner: str = OWNER) -> int | None:
+        """Return the checkpoint of an object of ``owner``, 0 if it has none; None for other names."""
+        stem, ending = re.escape(self.parts.stem), re.escape(self.parts.ending)
+        found = re.fullmatch(rf"{stem}-{owner}-\d{{5}}(?:-(\d{{6,}}))?{ending}", name)
+        return None if found is None else int(found[1] or 0)
+
+
+@dataclass(frozen=True, slots=True)
+class PreparedObject:
+    """Output prepared by a writer for a checkpoint; ``name`` is empty if it wrote no records."""
+
+    checkpoint: int
+    name: str
+    size: int
+    owner: str
+    folder: str
+    """The URL."""
+
+    def stored(self) -> Committable:
+        return {
+            "checkpoint": self.checkpoint,
+            "object": self.name,
+            "size": self.size,
+            "owner": self.owner,
+            "folder": self.folder,
+        }
+
+    @classmethod
+    def of(cls, committable: Committable, folder: ObjectFolder) -> PreparedObject:
+        """Return the decoded committable. Raises ``RestoreError`` unless a sink of this folder prepared it."""
+        match cast("dict[str, object]", committable):
+            case {
+                "checkpoint": int(number),
+                "object": str(name),
+                "size": int(size),
+                "owner": str(owner),
+                "folder": str(place),
+            } if is_owner(owner):
+                if place != folder.url:
+                    raise RestoreError(
+                        f"sink {folder.sink!r} cannot commit its output in {place}: it writes to {folder.url} now; "
+                        f"restore with the former URL"
+                    )
+                if not name or folder.names.checkpoint(name, owner) == number:
+                    return cls(number, name, size, owner, place)
+            case _:
+                pass
+        raise RestoreError(
+            f"sink {folder.sink!r} cannot commit {shown(committable)}: the checkpoint was taken with another kind of "
+            f"sink under this name"
+        )
+
+
+class ObjectFolder:
+    """The objects of a sink below a URL."""
+
+    def __init__(self, bucket: Bucket, names: ObjectNames, *, sink: str) -> None:
+        self.bucket: Final = bucket
+        self.names: Final = names
+        self.sink: Final = sink
+        self.url: Final = bucket.url
+
+    @contextmanager
+    def errors(self) -> Generator[None]:
+        """Convert a ``BucketError`` into a ``SinkError``."""
+        try:
+            yield
+        except BucketError as exc:
+            raise SinkError(f"sink {self.sink!r}: cannot write to {self.url}: {exc}") from exc
+
+    def check(self) -> None:
+        """Raise ``SinkError`` if the folder cannot be listed."""
+        with self.errors():
+            self.bucket.objects(_PENDING)
+
+    def begin(self, *, overwrite: bool) -> None:
+        """Start fresh. Raises ``SinkError`` if there is output of earlier runs, unless it may be removed."""
+        with self.errors():
+            former = [key for key in self._shown() if self.names.checkpoint(key) is not None]
+            if former and not overwrite:
+                raise SinkError(
+                    f"sink {self.sink!r}: {self.bucket.shown(former[0])} already exists: remove it, write elsewhere, "
+                    f"or pass overwrite=True"
+                )
+            if overwrite:
+                # Not without being asked: another checkpoint may name them.
+                hidden = [
+                    one.key for one in self.bucket.objects(_PENDING) if self._is_ours(one.key)
+                ]
+                self.bucket.delete([*former, *hidden])
+
+    def _is_ours(self, key: str) -> bool:
+        return self.names.checkpoint(key.rpartition("/")[2]) is not None
+
+    def recover(self, prepared: Sequence[PreparedObject]) -> None:
+        """Commit the output of a restored checkpoint, and remove later output of its owner."""
+        for one in prepared:
+            self.commit(one)
+        kept = {one.name for one in prepared}
+        restored = max(one.checkpoint for one in prepared)
+        with self.errors():
+            for owner in {one.owner for one in prepared}:
+                later = [
+                    key
+                    for key in self._shown()
+                    if (self.names.checkpoint(key, owner) or 0) > restored and key not in kept
+                ]
+                pending = [one.key for one in self.bucket.objects(f"{_PENDING}/{owner}")]
+                if later or pending:
+                    self.bucket.delete([*later, *pending])
+
+    def _shown(self) -> list[str]:
+        return [one.key for one in self.bucket.objects("") if "/" not in one.key]
+
+    def prepare(self, name: str, owner: str, file: IO[bytes]) -> int:
+        """Upload ``file``, hidden. Return its size."""
+        with self.errors():
+            return self.bucket.write(_pending(owner, name), _blocks(file))
+
+    def publish(self, name: str, file: IO[bytes]) -> None:
+        """Upload ``file`` under its name."""
+        with self.errors():
+            self.bucket.write(name, _blocks(file))
+
+    def commit(self, prepared: PreparedObject) -> None:
+        """Publish an object, unless that was done. Raises ``SinkError``, and ``RestoreError`` for a lost object."""
+        if not prepared.name:
+            return
+        hidden = _pending(prepared.owner, prepared.name)
+        with self.errors():
+            try:
+                self.bucket.copy(hidden, prepared.name)
+            except NoObject:
+                self._refuse_lost(prepared)
+                return
+            self.bucket.delete([hidden])
+
+    def _refuse_lost(self, prepared: PreparedObject) -> None:
+        try:
+            size = self.bucket.head(prepared.name).size
+        except NoObject:
+            size = -1
+        if size != prepared.size:
+            raise RestoreError(
+                f"sink {self.sink!r}: {self.bucket.shown(prepared.name)}, output of checkpoint {prepared.checkpoint}, "
+                f"is neither pending nor there as it was written: it was removed or replaced"
+            )
+
+
+def _pending(owner: str, name: str) -> str:
+    return f"{_PENDING}/{owner}/{name}"
+
+
+def _blocks(file: IO[bytes]) -> Iterator[bytes]:
+    file.seek(0)
+    while block := file.read(_BLOCK):
+        yield block
+
+
+class ObjectOutput(SinkOutput):
+    """Output of one writer. It is spooled to a nameless temporary file of the local disk, and then uploaded."""
+
+    def __init__(self, folder: ObjectFolder, *, owner: str, subtask: int) -> None:
+        super().__init__(Path(folder.url), sink=folder.sink, shown=folder.url)
+        self._folder = folder
+        self._owner = owner
+        self._subtask = subtask
+        self._ending = Path(folder.names.parts.ending).suffix
+        self._raw: IO[bytes] | None = None
+        self._file: IO[bytes] | None = None
+        self._closed = False
+
+    @property
+    def file(self) -> IO[bytes]:
+        """Return the file to write into, created if there is none. Raises ``SinkError`` if the writer is closed."""
+        if self._closed:
+            raise self.error(f"{self.shown} is closed, nothing can be added to it")
+        if self._file is None:
+            with self.errors():
+                self._raw = cast("IO[bytes]", TemporaryFile())  # noqa: SIM115 # closed by ``_ended``'s callers
+                self._file = compressed(self._raw, self._ending)
+        return self._file
+
+    def open(self) -> None:
+        self._folder.check()
+
+    def _ended(self) -> IO[bytes] | None:
+        """Return the complete file, to be closed; None if nothing was written."""
+        raw, file, self._raw, self._file = self._raw, self._file, None, None
+        if file is not None and file is not raw:
+            with self.errors():
+                file.close()
+        return raw
+
+    def discard(self) -> None:
+        """Remove data that is not prepared. Hidden objects are kept: their checkpoint may be complete."""
+        self._closed = True
+        raw = self._ended()
+        if raw is not None:
+            raw.close()
+
+
+class ObjectPieces(ObjectOutput):
+    """Output with an object for each checkpoint."""
+
+    in_pieces = True
+
+    def __init__(self, folder: ObjectFolder, *, owner: str, subtask: int) -> None:
+        super().__init__(folder, owner=owner, subtask=subtask)
+        #: Objects that wait for their commit.
+        self._pending: set[str] = set()
+
+    def prepare(self, checkpoint: int) -> Committable:
+        raw = self._ended()
+        name, size = "", 0
+        if raw is not None:
+            with raw:
+                if raw.seek(0, 2) > _MOST:
+                    raise self.error(
+                        f"the output for checkpoint {checkpoint} has more than 5 GiB, which no store copies in one "
+                        f"request: take checkpoints more often"
+                    )
+                name = self._folder.names.piece(self._owner, self._subtask, checkpoint)
+                size = self._folder.prepare(name, self._owner, raw)
+            self._pending.add(name)
+        return PreparedObject(checkpoint, name, size, self._owner, self._folder.url).stored()
+
+    def commit(self, committable: Committable) -> None:
+        prepared = PreparedObject.of(committable, self._folder)
+        self._folder.commit(prepared)
+        self._pending.discard(prepared.name)
+
+    def finish(self) -> None:
+        """Raise ``SinkError`` if records are not covered by a checkpoint; nothing else remains to be done."""
+        if self._raw is not None or self._pending:
+            raise self.error(
+                f"the input of {self.shown} has ended, but no checkpoint covers the last records"
+            )
+
+
+class WholeObject(ObjectOutput):
+    """Output of a job without checkpoints: one object, which appears at the end."""
+
+    in_pieces = False
+
+    def prepare(self, checkpoint: int) -> Committable:
+        raise self.without_checkpoints()
+
+    def commit(self, committable: Committable) -> None:
+        raise self.without_checkpoints()
+
+    def finish(self) -> None:
+        if self._closed:
+            return
+        _ = self.file  # an object without records, too
+        raw = self._ended()
+        self._closed = True
+        if raw is not None:
+            with raw:
+                self._folder.publish(self._folder.names.part(self._owner, self._subtask), raw)
