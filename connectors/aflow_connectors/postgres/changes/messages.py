@@ -156,7 +156,10 @@ def begin_lsn(data: memoryview) -> int | None:
 
 def is_commit(received: object) -> bool:
     """Return True for an 'w' message with a Commit."""
-    return isinstance(received, memoryview) and received[_XLOG_HEADER] == _COMMIT_MARK
+    return (
+        isinstance(received, memoryview)
+        and bytes(received[_XLOG_HEADER : _XLOG_HEADER + 1]) == b"C"
+    )
 
 
 _BEGIN_MARK: Final = ord("B")

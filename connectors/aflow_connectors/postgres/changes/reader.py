@@ -250,12 +250,13 @@ class ChangesReader(Reader[Change[T]], Generic[T]):
         old = None if change.old is None else self._tables.key(change, change.old)
         if change.kind == "update" and old is None:
             old = new
-        was_moved = old in moved
-        if was_moved and old is not None:
+        was_moved = False
+        if old is not None and old in moved:
+            was_moved = True
             del moved[old]
         before = old is not None and were_read[old] and not was_moved
         after = new is not None and were_read[new]
-        if after and not before and new is not None and (was_moved or change.lacks_values):
+        if new is not None and after and not before and (was_moved or change.lacks_values):
             moved[new] = None
             return None
         if before:

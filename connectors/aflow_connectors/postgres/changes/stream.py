@@ -61,6 +61,7 @@ class ChangeStream:
         #: True while the socket is read.
         self._reads = False
         self._is_closed = False
+        self._is_released = False
         self._resume()
         self._timer: asyncio.Handle = self._loop.call_soon(self._on_timer)
 
@@ -127,9 +128,11 @@ class ChangeStream:
             self._loop.remove_reader(self._socket)
 
     def _release(self) -> None:
-        """Watch the socket no more."""
-        self._pause()
-        self._loop.remove_writer(self._socket)
+        """Watch the socket no more. Later, its number may be that of another one: libpq closes a lost connection."""
+        if not self._is_released:
+            self._is_released = True
+            self._pause()
+            self._loop.remove_writer(self._socket)
 
     def _on_readable(self) -> None:
         self._heard_at = self._loop.time()
