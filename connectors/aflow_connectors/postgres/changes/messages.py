@@ -154,12 +154,9 @@ def begin_lsn(data: memoryview) -> int | None:
     return lsn
 
 
-def is_commit(received: object) -> bool:
+def is_commit(data: memoryview) -> bool:
     """Return True for an 'w' message with a Commit."""
-    return (
-        isinstance(received, memoryview)
-        and bytes(received[_XLOG_HEADER : _XLOG_HEADER + 1]) == b"C"
-    )
+    return data[_XLOG_HEADER] == _COMMIT_MARK
 
 
 _BEGIN_MARK: Final = ord("B")

@@ -339,8 +339,9 @@ class ChangesReader(Reader[Change[T]], Generic[T]):
         cursor = self._cursor
         for _ in range(_MOST_AT_ONCE):
             received = stream.peek()
+            message = None if isinstance(received, Keepalive) else received
             # The end of a transaction is part of the position after its last change.
-            if len(self._ready) >= limit and not is_commit(received):
+            if len(self._ready) >= limit and (message is None or not is_commit(message)):
                 return False
             if bound is not None and cursor.is_at(bound):
                 return True
@@ -352,9 +353,9 @@ class ChangesReader(Reader[Change[T]], Generic[T]):
             elif bound is not None and (begin_lsn(received) or 0) >= bound:
                 cursor.advance(bound)
                 return True
-            elif (message := message_of(received)) is not None:
+            elif (decoded := message_of(received)) is not None:
                 self._ready += [
-                    one for one in cursor.handle(message) if self._tables.table_of(one) is not None
+                    one for one in cursor.handle(decoded) if self._tables.table_of(one) is not None
                 ]
             stream.take()
         return False
