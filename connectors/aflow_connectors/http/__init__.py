@@ -14,11 +14,17 @@ and WebSockets), ``sink.py`` and ``writers.py``.
 
 from __future__ import annotations
 
-from aflow_connectors.http.events import HttpEvents
-from aflow_connectors.http.pages import HttpPage
-from aflow_connectors.http.poll import HttpPoll
-from aflow_connectors.http.requests import RefusedRequest
-from aflow_connectors.http.sink import HttpSink
-from aflow_connectors.http.websocket import HttpWebSocket
+from aflow_connectors.optional import load
+
+load(
+    "aiohttp", package="aiohttp", extra="http", purpose="aflow_connectors.http"
+)  # the modules import it
+
+from aflow_connectors.http.events import HttpEvents  # noqa: E402
+from aflow_connectors.http.pages import HttpPage  # noqa: E402
+from aflow_connectors.http.poll import HttpPoll  # noqa: E402
+from aflow_connectors.http.requests import RefusedRequest  # noqa: E402
+from aflow_connectors.http.sink import HttpSink  # noqa: E402
+from aflow_connectors.http.websocket import HttpWebSocket  # noqa: E402
 
 __all__ = ["HttpEvents", "HttpPage", "HttpPoll", "HttpSink", "HttpWebSocket", "RefusedRequest"]

@@ -24,16 +24,13 @@ from io import BytesIO
 from typing import Any, Final, cast
 from urllib.parse import urljoin
 
+import aiohttp
+from multidict import CIMultiDict
+from yarl import URL
+
 from aflow.connect import ConnectorError, SourceError
 from aflow.errors import FlowDefinitionError, shown
-from aflow_connectors.optional import load
 from aflow_connectors.reconnect import ServerBusy
-
-load("aiohttp", package="aiohttp", extra="http", purpose="aflow_connectors.http")
-
-import aiohttp  # noqa: E402
-from multidict import CIMultiDict  # noqa: E402
-from yarl import URL  # noqa: E402
 
 LOST: Final[tuple[type[BaseException], ...]] = (
     ServerBusy,
