@@ -8,7 +8,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from aflow.api.flow import Flow
 from aflow.connect import Committable, Delivery, Sink, Writer
-from aflow.errors import AflowError, shown
+from aflow.errors import AflowError, described, shown
 from aflow.testing.disturbance import Disturb, cut, while_cut
 from aflow.testing.secret_checks import Secrets
 from aflow.testing.sink_probe import SinkProbe
@@ -55,7 +55,7 @@ class SinkAdversityCheck(Generic[S]):
             raise
         except Exception as exc:
             raise self._probe.broken(
-                f"{what} of {shown(foreign)}, which it has not prepared, fails with {type(exc).__name__}: {exc}; raise "
+                f"{what} of {shown(foreign)}, which it has not prepared, fails with {described(exc)}; raise "
                 f"SinkError with the reason"
             ) from exc
         raise self._probe.broken(
