@@ -289,6 +289,30 @@ async def test_output_after_the_restored_checkpoint_is_withdrawn() -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_replaced_job_does_not_change_the_output_that_its_successor_prepares() -> None:
+    store, journal = MemoryStore(), list[Any]()
+    await two_checkpoints(store, journal)
+    zombie = JsonLinesObjectSink[Any]("memory:///out", store=store)
+    await zombie.recover("out", journal[-1][1])
+    old = await zombie.writer(WriterContext("out", checkpoints=True))
+    successor = JsonLinesObjectSink[Any]("memory:///out", store=store)
+    await successor.recover("out", journal[-1][1])
+    new = await successor.writer(WriterContext("out", checkpoints=True))
+    for writer, record in ((new, {"n": 12}), (old, {"n": 99})):
+        writing = writer.write(Batch([record]))
+        if writing is not None:
+            await writing
+
+    prepared = await new.prepare(4)
+    await old.prepare(4)
+    await new.commit(prepared)
+
+    assert visible(store) == [*RECORDS, {"n": 12}]
+    await old.close()
+    await new.close()
+
+
+@pytest.mark.asyncio
 async def test_output_that_was_removed_is_an_error() -> None:
     store, journal = MemoryStore(), list[Any]()
     await two_checkpoints(store, journal)

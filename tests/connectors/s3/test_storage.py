@@ -239,6 +239,29 @@ async def test_a_job_whose_storage_was_taken_over_fails() -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_job_whose_storage_was_taken_over_fails_without_a_checkpoint() -> None:
+    store = MemoryStore()
+    flow = af.Flow("words")
+    flow.source(af.PushSource[str](), name="words").to(af.CallbackSink(lambda _: None), name="out")
+    mine = ObjectStorage("memory:///state", store=store, lease=LONG)
+    mine._renewal = 0.1  # pyright: ignore[reportPrivateUsage]
+
+    with pytest.raises(StorageTaken, match="another job"):  # noqa: PT012
+        async with flow.start(checkpointing=af.Checkpointing(storage=mine, every=None)) as job:
+            claim_for_another(store)
+            async with asyncio.timeout(5):
+                await job.wait()
+
+
+def claim_for_another(store: MemoryStore) -> None:
+    """Replace the holder in the register, as the claim of another job does."""
+    register = json.loads(bytes(store.get("state/register.json").bytes()))
+    register["epoch"] += 1
+    register["holder"]["token"] = "another"
+    store.put("state/register.json", json.dumps(register).encode())
+
+
+@pytest.mark.asyncio
 async def test_a_savepoint_in_a_folder_is_read_too(tmp_path: Path) -> None:
     storage = ObjectStorage("memory:///state", store=MemoryStore())
     await storage.open("flow")

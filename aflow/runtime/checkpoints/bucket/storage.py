@@ -16,6 +16,7 @@ first completes its work.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -97,7 +98,7 @@ class BucketStorage:
         try:
             await session.run(lambda: check_conditions(self._bucket))
             claim = self._claim = await self._claimed(session, flow)
-            self._heartbeat = _Heartbeat(claim, self._renewal)
+            self._heartbeat = _Heartbeat(claim, self._renewal, asyncio.get_running_loop())
             await self._look_around(session, claim)
         except BaseException:
             with anyio.CancelScope(shield=True):
@@ -166,6 +167,12 @@ class BucketStorage:
                 f"the storage in {self._bucket.url} is not open: call open() first"
             )
         return self._session, self._claim
+
+    async def watch_claim(self) -> None:
+        """See ``ClaimWatcher``. The heartbeat notices it, within a third of ``lease`` if the bucket is reachable."""
+        self._opened()
+        assert self._heartbeat is not None
+        await self._heartbeat.watch()
 
     # ------------------------------------------------------------------------------------------ reading
 
@@ -379,9 +386,14 @@ def _parsed(key: str) -> tuple[int, str, int | None]:
 class _Heartbeat:
     """Renews a claim in a thread of its own, so that it is renewed while the event loop is busy, too."""
 
-    def __init__(self, claim: RegisterClaim, pause: float) -> None:
+    def __init__(self, claim: RegisterClaim, pause: float, loop: asyncio.AbstractEventLoop) -> None:
+        """``loop`` is that of the job, and runs at this moment."""
         self._claim: Final = claim
         self._pause: Final = pause
+        self._loop: Final = loop
+        #: Set by the loop when ``_failure`` is.
+        self._lost: Final = asyncio.Event()
+        self._failure: StorageTaken | None = None
         self._over: Final = Event()
         self._thread: Final = Thread(target=self._run, name="aflow-claim", daemon=True)
         self._thread.start()
@@ -390,10 +402,19 @@ class _Heartbeat:
         while not self._over.wait(self._pause):
             try:
                 self._claim.renew()
-            except StorageTaken:
-                return  # completing the next checkpoint fails for the same reason
+            except StorageTaken as exc:
+                self._failure = exc
+                with suppress(RuntimeError):  # the loop is closed: no job waits
+                    self._loop.call_soon_threadsafe(self._lost.set)
+                return
             except CheckpointError:
                 continue  # the next one may succeed; other jobs wait for the lease
+
+    async def watch(self) -> None:
+        """Wait until the claim is lost; then raise ``StorageTaken``."""
+        await self._lost.wait()
+        assert self._failure is not None
+        raise self._failure
 
     def stop(self) -> None:
         """Block until the thread has ended."""
