@@ -100,7 +100,8 @@ class CheckpointStorage(Protocol):
         meanwhile is skipped as any other that cannot be read: the caller asks again if a newer one was completed.
 
         One that is corrupt, truncated or misses a file is skipped and named in ``passed_over``. Raises ``RestoreError``
-        naming all of them if none is complete.
+        naming all of them if none is complete. Raises ``CheckpointError`` if a checkpoint cannot be read for a reason
+        that may pass, such as an unreachable server: no older one is returned in place of it.
         """
         ...
 

@@ -153,7 +153,7 @@ class BucketStorage:
             raise CheckpointError(f"cannot read {self._bucket.url}: {exc}") from exc
 
     async def _look_around(self, session: StorageSession, claim: RegisterClaim) -> None:
-        """Read the manifests of the complete checkpoints."""
+        """Read the manifests of the complete checkpoints. Raises ``CheckpointError`` if a request fails."""
         self._source.manifests = manifest_keys(claim.state)
         for number in self._source.manifests:
             try:
