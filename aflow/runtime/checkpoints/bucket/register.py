@@ -26,6 +26,7 @@ import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from threading import Lock
 from typing import Final
 
@@ -42,6 +43,9 @@ from aflow.runtime.checkpoints.bucket.objects import (
 
 REGISTER: Final = "register.json"
 _FORMAT: Final = 1
+#: Two files of Linux that tell which processes an id may refer to.
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+_PID_NAMESPACE: Final = Path("/proc/self/ns/pid")
 #: Bytes of the largest register.
 _SMALL: Final = 1 << 20
 #: Attempts of a swap that is refused although the holder is the same.
@@ -55,13 +59,23 @@ class Holder:
     token: str
     pid: int
     host: str
+    boot_id: str = ""
+    """Identifies the kernel and its start; empty if it is unknown."""
+    pid_namespace: int = 0
+    """Identifies the namespace that ``pid`` belongs to; 0 if it is unknown."""
 
     def __str__(self) -> str:
         return f"process {self.pid} on host {self.host}"
 
     def is_dead(self) -> bool:
-        """Return True if it is known that the process has ended: it ran on this host."""
-        if self.host != socket.gethostname() or self.pid == os.getpid():
+        """Return True if it is known that the process has ended: it ran in the PID namespace of this one.
+
+        The name of the host does not tell: containers may share it, and each has process ids of its own.
+        """
+        boot_id, namespace = _process_space()
+        if not boot_id or not namespace or self.pid == os.getpid():
+            return False
+        if (self.boot_id, self.pid_namespace) != (boot_id, namespace):
             return False
         try:
             os.kill(self.pid, 0)
@@ -188,8 +202,16 @@ class RegisterClaim:
         self.change(lambda state: replace(state, holder=None))
 
 
+def _process_space() -> tuple[str, int]:
+    """Return the boot id and the inode of the PID namespace of this process; empty and 0 if there is no ``/proc``."""
+    try:
+        return _BOOT_ID.read_text("ascii").strip(), _PID_NAMESPACE.stat().st_ino
+    except (OSError, ValueError):
+        return "", 0
+
+
 def new_holder() -> Holder:
-    return Holder(secrets.token_hex(8), os.getpid(), socket.gethostname())
+    return Holder(secrets.token_hex(8), os.getpid(), socket.gethostname(), *_process_space())
 
 
 def try_claim(

@@ -69,9 +69,9 @@ class BucketStorage:
     """Stores the checkpoints of one flow in a bucket; see ``CheckpointStorage``.
 
     The store must support conditional writes, which ``open`` checks. A second job is refused while the first one lives.
-    After a crash a job on the same host continues at once, and one on another host when the claim was not renewed for
-    ``lease``. A job that was replaced while it was unreachable can complete no checkpoint: it fails with
-    ``StorageTaken``. Savepoints are written to, and read from, the same bucket or a folder.
+    After a crash a job in the same PID namespace (of one host or container, on Linux) continues at once, and any other
+    one when the claim was not renewed for ``lease``. A job that was replaced while it was unreachable can complete no
+    checkpoint: it fails with ``StorageTaken``. Savepoints are written to, and read from, the same bucket or a folder.
     """
 
     def __init__(self, bucket: CheckpointBucket, *, lease: timedelta = LEASE) -> None:
