@@ -8,8 +8,9 @@ the *epoch*, which grows with each claim, the holder, and the complete checkpoin
   since the register has another version. So a zombie completes and discards no checkpoint.
 - All other objects have the epoch of their writer in their key, so two holders never write the same object.
 - A holder renews its claim by swaps at intervals. A claim that is not renewed for the *lease*, as measured by the
-  claimant's own clock, is taken over. If its holder lives after all, it is a zombie: the lease decides how soon a job
-  may be replaced, and correctness does not depend on it.
+  claimant's own clock, is taken over. The register has the lease of the holder, and the longer one of both applies. If
+  its holder lives after all, it is a zombie: the lease decides how soon a job may be replaced, and correctness does not
+  depend on it.
 
 The answer to a swap may be lost. Then the register is read: if it has the new content, the swap took effect. A delayed
 request cannot take effect after a later swap. Each content is unique (holder and sequence number), so equal ETags are
@@ -96,6 +97,8 @@ class RegisterState:
     holder: Holder | None
     #: The epoch that wrote the manifest, by complete checkpoint.
     checkpoints: Mapping[str, int] = field(default_factory=dict[str, int])
+    #: Seconds for which the holder may not renew its claim; 0 if it is unknown.
+    lease: float = 0.0
     format: int = _FORMAT
 
     def encoded(self) -> bytes:
@@ -215,15 +218,22 @@ def new_holder() -> Holder:
 
 
 def try_claim(
-    bucket: CheckpointBucket, flow: str, seen: tuple[RegisterState, Version] | None
+    bucket: CheckpointBucket, flow: str, seen: tuple[RegisterState, Version] | None, lease: float
 ) -> RegisterClaim | None:
-    """Claim the storage whose register is ``seen``; None if it has changed. Raises ``CheckpointError``."""
+    """Claim the storage whose register is ``seen``; None if it has changed. Raises ``CheckpointError``.
+
+    ``lease`` is in seconds.
+    """
     holder = new_holder()
     if seen is None:
-        state = RegisterState(flow=flow, epoch=1, sequence=1, holder=holder)
+        state = RegisterState(flow=flow, epoch=1, sequence=1, holder=holder, lease=lease)
     else:
         state = replace(
-            seen[0], epoch=seen[0].epoch + 1, sequence=seen[0].sequence + 1, holder=holder
+            seen[0],
+            epoch=seen[0].epoch + 1,
+            sequence=seen[0].sequence + 1,
+            holder=holder,
+            lease=lease,
         )
     try:
         if seen is None:

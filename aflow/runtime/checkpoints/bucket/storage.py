@@ -70,8 +70,9 @@ class BucketStorage:
 
     The store must support conditional writes, which ``open`` checks. A second job is refused while the first one lives.
     After a crash a job in the same PID namespace (of one host or container, on Linux) continues at once, and any other
-    one when the claim was not renewed for ``lease``. A job that was replaced while it was unreachable can complete no
-    checkpoint: it fails with ``StorageTaken``. Savepoints are written to, and read from, the same bucket or a folder.
+    one when the claim was not renewed for ``lease``, the longer one of both jobs. A job that was replaced while it was
+    unreachable can complete no checkpoint: it fails with ``StorageTaken``. Savepoints are written to, and read from,
+    the same bucket or a folder.
     """
 
     def __init__(self, bucket: CheckpointBucket, *, lease: timedelta = LEASE) -> None:
@@ -121,6 +122,7 @@ class BucketStorage:
         """Claim the storage. Raises ``CheckpointError`` if another live job holds it, or it belongs to another flow."""
         seen = await session.run(self._register)
         since = anyio.current_time()
+        own = self._lease.total_seconds()
         while True:
             if seen is not None and seen[0].flow != flow:
                 raise CheckpointError(
@@ -128,13 +130,14 @@ class BucketStorage:
                     f"flow needs a prefix of its own"
                 )
             holder = None if seen is None else seen[0].holder
+            lease = max(own, 0.0 if seen is None else seen[0].lease)
             waited = anyio.current_time() - since
-            if holder is None or holder.is_dead() or waited >= self._lease.total_seconds():
-                claim = await session.run(partial(try_claim, self._bucket, flow, seen))
+            if holder is None or holder.is_dead() or waited >= lease:
+                claim = await session.run(partial(try_claim, self._bucket, flow, seen, own))
                 if claim is not None:
                     return claim
             else:
-                await anyio.sleep(min(self._lease.total_seconds() / 10, _LONGEST_PAUSE))
+                await anyio.sleep(min(lease / 10, _LONGEST_PAUSE))
             now = await session.run(self._register)
             if now != seen:
                 changed = now is not None and now[0].holder is not None
