@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import re
 import secrets
-from collections.abc import Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -308,6 +308,13 @@ class WholeObject(ObjectOutput):
 
     in_pieces = False
 
+    def __init__(
+        self, folder: ObjectFolder, *, owner: str, subtask: int, on_finished: Callable[[], None]
+    ) -> None:
+        """``on_finished`` is called, in a worker thread, when the object has appeared."""
+        super().__init__(folder, owner=owner, subtask=subtask)
+        self._on_finished = on_finished
+
     def prepare(self, checkpoint: int) -> Committable:
         raise self.without_checkpoints()
 
@@ -323,3 +330,4 @@ class WholeObject(ObjectOutput):
         if raw is not None:
             with raw:
                 self._folder.publish(self._folder.names.part(self._owner, self._subtask), raw)
+            self._on_finished()

@@ -343,6 +343,42 @@ async def test_output_of_an_earlier_run_is_kept_unless_it_may_be_overwritten() -
 
 
 @pytest.mark.asyncio
+async def test_a_second_run_without_checkpoints_does_not_replace_the_output_of_the_first() -> None:
+    store = MemoryStore()
+    sink = JsonLinesObjectSink[Any]("memory:///out", store=store)
+
+    async def run(records: list[dict[str, int]]) -> None:
+        flow = af.Flow("copy")
+        flow.source(records, name="numbers").to(sink, name="out")
+        await flow.run(parallelism=2)
+
+    await run(RECORDS)
+    with pytest.raises(SinkError, match="already exists: remove it, write elsewhere, or pass"):
+        await run([{"n": 100}])
+
+    assert sorted(one["n"] for one in visible(store)) == list(range(12))
+
+
+@pytest.mark.asyncio
+async def test_a_restart_without_checkpoints_replaces_the_objects_of_the_failed_attempt() -> None:
+    store = MemoryStore()
+    sink = JsonLinesObjectSink[Any]("memory:///out", store=store)
+    contexts = [WriterContext("out", subtask=number, parallelism=2) for number in (0, 1)]
+    for finished in ([0], [1], [0, 1]):
+        writers = [await sink.writer(context) for context in contexts]
+        for number, writer in enumerate(writers):
+            writing = writer.write(Batch([{"n": number}]))
+            if writing is not None:
+                await writing
+        for number in finished:
+            await writers[number].flush()
+        for writer in writers:
+            await writer.close()
+
+    assert visible(store) == [{"n": 0}, {"n": 1}]
+
+
+@pytest.mark.asyncio
 async def test_a_missing_bucket_fails_before_a_record_is_written(s3: S3Server) -> None:
     sink = JsonLinesObjectSink[Any]("s3://no-such-bucket/out", client=s3.client)
 
