@@ -10,7 +10,7 @@ The name of a data file has the owner (the lineage of runs), subtask and checkpo
 checkpoints that the restored one does not name are removed by a commit, a *withdrawal*: their rows will be written
 again. Each run has ids of its own, since the numbers of removed checkpoints may be used again. Data files that no
 version names are removed by VACUUM, as those of any other writer of Delta tables. All commits are marked in the log
-(``OwnerLog``), so a restore finds those whose files were rewritten meanwhile.
+(``OwnerLog``), so a restore finds those whose files were rewritten meanwhile, and withdrawals of its own rows.
 
 All methods block: they are for worker threads.
 """
@@ -135,6 +135,12 @@ class OwnerLog:
                     found.append((int(commit["version"]), entry))
         return cls(found, len(history) >= count)
 
+    @property
+    def withdrawn_down_to(self) -> int | None:
+        """The oldest checkpoint after which rows were withdrawn; None: no withdrawal."""
+        numbers = [entry.checkpoint for _, entry in self.entries if entry.kind == "withdrawal"]
+        return min(numbers, default=None)
+
     def rewritten(self, restored: int, files: Collection[str]) -> bool:
         """Return True if rows after checkpoint ``restored`` are neither in their ``files`` nor withdrawn."""
         missing: dict[str, int] = {}
@@ -192,9 +198,11 @@ class OwnedTable:
     def recover(self, prepared: Sequence[PreparedFile]) -> None:
         """Commit the rows of a restored checkpoint, and remove later rows of its owner.
 
-        Raises ``SinkError``, and ``RestoreError`` if later rows cannot be removed.
+        Raises ``SinkError``, and ``RestoreError`` if rows of the checkpoint were removed, or later ones cannot be.
         """
         restored = max(one.checkpoint for one in prepared)
+        with self.errors():
+            self._check_not_withdrawn(restored, OwnerLog.of(self.location.opened(), prepared))
         for one in sorted(prepared, key=lambda one: one.checkpoint):
             self.commit(one)
         owners = {one.owner for one in prepared}
@@ -219,6 +227,7 @@ class OwnedTable:
         lake = deltalake(self.location.owner)
         table = self.location.opened()
         log = OwnerLog.of(table, prepared)
+        self._check_not_withdrawn(restored, log)
         files = {action["path"] for action in _files_of(table)}
         later = [
             lake.transaction.RemoveAction(
@@ -244,6 +253,15 @@ class OwnedTable:
         return not later or self._commit(
             table, later, pending, LogEntry(owner, restored, "withdrawal")
         )
+
+    def _check_not_withdrawn(self, restored: int, log: OwnerLog) -> None:
+        down_to = log.withdrawn_down_to
+        if down_to is not None and restored > down_to:
+            raise RestoreError(
+                f"sink {self.sink!r}: checkpoint {restored} cannot be restored: a restore of checkpoint {down_to} has "
+                f"removed the rows after it from {self.location.url}. Continue from a checkpoint of the job that was "
+                f"restored then, or from checkpoint {down_to} or an older one"
+            )
 
     def commit(self, prepared: PreparedFile) -> None:
         """Add the rows to the table, unless that was done.

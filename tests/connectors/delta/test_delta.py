@@ -270,6 +270,22 @@ async def test_rewritten_rows_of_another_run_cannot_be_removed(tmp_path: Path) -
 
 
 @pytest.mark.asyncio
+async def test_a_checkpoint_with_removed_rows_cannot_be_restored(tmp_path: Path) -> None:
+    journal: list[Any] = []
+    await write_to_end(tmp_path, journal)
+    later = journal[:1]
+    await write_to_end(tmp_path, later, stop=8)
+
+    for removed in journal[1:]:
+        with pytest.raises(RestoreError, match=r"a restore of checkpoint 1 has removed the rows"):
+            await DeltaSink[Any](tmp_path).recover("out", removed[1])
+    assert rows_of(tmp_path) == RECORDS[:8]
+    # Checkpoints of the new run have the same numbers.
+    await write_to_end(tmp_path, later)
+    assert rows_of(tmp_path) == RECORDS
+
+
+@pytest.mark.asyncio
 async def test_an_older_checkpoint_is_restored_with_an_older_version_of_the_table(
     tmp_path: Path,
 ) -> None:
