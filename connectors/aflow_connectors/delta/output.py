@@ -249,6 +249,12 @@ class OwnedTable:
                 f"be removed: their files were rewritten (OPTIMIZE) or removed. Restore the table to an older version "
                 f"together with the job, or continue from a newer checkpoint"
             )
+        if later and table.metadata().configuration.get("delta.appendOnly") == "true":
+            raise RestoreError(
+                f"sink {self.sink!r}: rows that were written to {self.location.url} after checkpoint {restored} cannot "
+                f"be removed: the table has delta.appendOnly. Set it to 'false' for the restore, or continue from a "
+                f"newer checkpoint"
+            )
         owner = prepared[0].owner
         return not later or self._commit(
             table, later, pending, LogEntry(owner, restored, "withdrawal")

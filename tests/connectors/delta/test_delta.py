@@ -270,6 +270,20 @@ async def test_rewritten_rows_of_another_run_cannot_be_removed(tmp_path: Path) -
 
 
 @pytest.mark.asyncio
+async def test_no_rows_are_removed_from_a_table_that_is_append_only(tmp_path: Path) -> None:
+    DeltaTable.create(tmp_path, schema=SCHEMA, configuration={"delta.appendOnly": "true"})
+    journal: list[Any] = []
+    await write_to_end(tmp_path, journal)
+
+    with pytest.raises(RestoreError, match=r"delta.appendOnly\. Set it to 'false'"):
+        await DeltaSink[Any](tmp_path).recover("out", journal[0][1])
+    assert rows_of(tmp_path) == RECORDS
+    DeltaTable(tmp_path).alter.set_table_properties({"delta.appendOnly": "false"})
+    await write_to_end(tmp_path, journal[:1])
+    assert rows_of(tmp_path) == RECORDS
+
+
+@pytest.mark.asyncio
 async def test_a_checkpoint_with_removed_rows_cannot_be_restored(tmp_path: Path) -> None:
     journal: list[Any] = []
     await write_to_end(tmp_path, journal)
