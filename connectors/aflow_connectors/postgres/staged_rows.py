@@ -171,6 +171,15 @@ class Staging:
         if not (mine and marked):
             raise Fenced(self._fenced())
 
+    async def has_committed(self, session: ServerSession, prepared: PreparedEpoch) -> bool:
+        """Return True if the rows are in the table, and this run is still the current one of the owner."""
+        found = await session.fetch(
+            f"""SELECT 1 FROM {self._name("_aflow_owners")} JOIN {self._name("_aflow_commits")} USING (owner)
+                WHERE owner = $1 AND run = $2 AND writer = $3 AND checkpoint >= $4""",
+            *(self.owner, self.run, prepared.writer, prepared.checkpoint),
+        )
+        return bool(found)
+
     async def write(
         self, session: ServerSession, prepared: PreparedEpoch, kept: Sequence[bytes] | None = None
     ) -> None:
