@@ -111,11 +111,18 @@ class Server:
     async def _end(self, number: signal.Signals) -> None:
         os.kill(self._pid, number)
         self.accepts.clear()
-        status = ""
-        while not status:
-            line = await self._line()
-            # One that was killed while it started may have begun to listen.
-            status = line.removeprefix("ended ") if line.startswith("ended ") else ""
+        status, others = "", list[str]()
+        try:
+            async with asyncio.timeout(_TIMEOUT):
+                while not status:
+                    line = await self._line()
+                    # One that was killed while it started may have begun to listen.
+                    others.append(line)
+                    status = line.removeprefix("ended ") if line.startswith("ended ") else ""
+        except TimeoutError:
+            raise ProgramFailed(
+                f"process {self._pid} does not end after signal {number.name}; its output: {others}\n{self._errors()}"
+            ) from None
         if int(status) != -number:
             raise ProgramFailed(f"it ended with {status}:\n{self._errors()}")
 
