@@ -25,7 +25,7 @@ from typing import Any, Final, cast
 from urllib.parse import urljoin
 
 import aiohttp
-from multidict import CIMultiDict
+from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from aflow.connect import ConnectorError, SourceError
@@ -242,6 +242,12 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
         return max(0.0, (when - now).total_seconds())
     except (TypeError, ValueError, OverflowError):
         return None
+
+
+def joined_headers(headers: CIMultiDictProxy[str]) -> dict[str, str]:
+    """Return headers with names in lower case; values of a repeated one are joined with commas (RFC 9110, 5.3)."""
+    names = dict.fromkeys(name.lower() for name in headers)
+    return {name: ", ".join(headers.getall(name)) for name in names}
 
 
 async def body_of(
