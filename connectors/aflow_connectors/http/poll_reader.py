@@ -201,8 +201,8 @@ class PollReader(Reader[T], Generic[T]):
                 return endpoint.joined(cursor)
             except ValueError:
                 raise SourceError(
-                    f"{endpoint.place}: the cursor {shown(place_of(cursor))} is no address of the same scheme, host and "
-                    f"port, to which alone the headers of client= may be sent"
+                    f"{endpoint.place}: the cursor {shown(place_of(cursor))} is no address of the same scheme, host "
+                    f"and port, to which alone the headers of client= may be sent"
                 ) from None
         return str(URL(endpoint.url).update_query(dict(cursor)))
 

@@ -322,7 +322,7 @@ async def test_a_cursor_function_that_fails_or_leads_elsewhere_is_an_error() -> 
         return 7
 
     def elsewhere(page: HttpPage[Any]) -> str:
-        return "http://127.0.0.1:1/"
+        return "http://127.0.0.1:1/?token=secret"
 
     cases: list[tuple[Any, str]] = [
         (failing, "cursor= failed: KeyError"),
@@ -331,8 +331,9 @@ async def test_a_cursor_function_that_fails_or_leads_elsewhere_is_an_error() -> 
     ]
     async with serving(Answers(numbers(1)).handle) as url:
         for cursor, message in cases:
-            with pytest.raises(SourceError, match=message):
+            with pytest.raises(SourceError, match=message) as caught:
                 await read_from(HttpPoll(url, cursor=cursor), 2)
+            assert "secret" not in str(caught.value)
 
 
 async def test_a_foreign_position_is_refused() -> None:
