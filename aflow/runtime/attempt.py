@@ -27,7 +27,7 @@ from aflow.runtime.checkpoints.reader_notices import ReaderNotices
 from aflow.runtime.checkpoints.restoration import Restoration
 from aflow.runtime.checkpoints.settings import Checkpointing, Unaligned
 from aflow.runtime.checkpoints.statistics import CheckpointInfo
-from aflow.runtime.checkpoints.storage import CheckpointStorage, Restored
+from aflow.runtime.checkpoints.storage import CheckpointStorage, Restored, watch_claim
 from aflow.runtime.failures import closing_async
 from aflow.runtime.job_builder import Built, Checkpointed, JobBuilder
 from aflow.runtime.limited_budget import loop_budget
@@ -187,6 +187,7 @@ class JobAttempt:
             ]
             if self.coordinator is not None:
                 self.coordinator.start(group, self.built.tasks)
+                beside.append(group.create_task(watch_claim(self.coordinator.storage)))
             if self._stop_early is not None:
                 self.stop(drain=self._stop_early)
             on_started()

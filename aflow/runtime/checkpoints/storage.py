@@ -60,6 +60,24 @@ class LocationReader(Protocol):
         ...
 
 
+@runtime_checkable
+class ClaimWatcher(Protocol):
+    """An optional part of a storage: it notices by itself that another job has claimed it."""
+
+    async def watch_claim(self) -> None:
+        """Wait until another job has claimed the open storage; then raise ``StorageTaken``.
+
+        Called by a running job, which cancels the call when it ends.
+        """
+        ...
+
+
+async def watch_claim(storage: CheckpointStorage) -> None:
+    """Raise ``StorageTaken`` once another job has claimed ``storage``; return if that cannot be noticed."""
+    if isinstance(storage, ClaimWatcher):
+        await storage.watch_claim()
+
+
 class CheckpointStorage(Protocol):
     """Stores the checkpoints of one flow."""
 
@@ -82,7 +100,8 @@ class CheckpointStorage(Protocol):
         meanwhile is skipped as any other that cannot be read: the caller asks again if a newer one was completed.
 
         One that is corrupt, truncated or misses a file is skipped and named in ``passed_over``. Raises ``RestoreError``
-        naming all of them if none is complete.
+        naming all of them if none is complete. Raises ``CheckpointError`` if a checkpoint cannot be read for a reason
+        that may pass, such as an unreachable server: no older one is returned in place of it.
         """
         ...
 

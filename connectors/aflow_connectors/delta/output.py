@@ -7,9 +7,10 @@ transaction already, nothing is done; if another process commits it meanwhile, t
 commit takes effect once, however often it is repeated.
 
 The name of a data file has the owner (the lineage of runs), subtask and checkpoint. After a restore, files of later
-checkpoints that the restored one does not name are removed by a commit: their rows will be written again. Each run has
-ids of its own, since the numbers of removed checkpoints may be used again. Data files that no version names are removed
-by VACUUM, as those of any other writer of Delta tables.
+checkpoints that the restored one does not name are removed by a commit, a *withdrawal*: their rows will be written
+again. Each run has ids of its own, since the numbers of removed checkpoints may be used again. Data files that no
+version names are removed by VACUUM, as those of any other writer of Delta tables. All commits are marked in the log
+(``OwnerLog``), so a restore finds those whose files were rewritten meanwhile, and withdrawals of its own rows.
 
 All methods block: they are for worker threads.
 """
@@ -21,7 +22,7 @@ import re
 import secrets
 import shutil
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Collection, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -41,6 +42,8 @@ _ATTEMPTS: Final = 10
 _NAME: Final = re.compile(
     rf"part-(?P<owner>{OWNER})-(?P<subtask>\d{{5}})-(?P<checkpoint>\d{{6,}})-[0-9a-f]{{8}}\.parquet"
 )
+#: The mark of commits in the log.
+_LOG_KEY: Final = "aflow"
 #: Features of a table that rows written as plain data files satisfy.
 _FEATURES: Final = frozenset(
     {"appendOnly", "changeDataFeed", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}
@@ -58,6 +61,8 @@ class PreparedFile:
     path: str = ""
     size: int = 0
     rows: int = 0
+    since: int = 0
+    """The version of the table at which the run began."""
 
     @classmethod
     def of(cls, committable: Committable, *, sink: str) -> PreparedFile:
@@ -73,14 +78,78 @@ class PreparedFile:
             } if is_owner(owner) and app.startswith(f"aflow-{owner}-"):
                 found = _NAME.fullmatch(path)
                 named = found is not None and found["owner"] == owner
-                if not path or (named and found is not None and int(found["checkpoint"]) == number):
-                    return cls(number, owner, app, path, size, rows)
+                since = cast("dict[str, object]", committable).get("since", 0)
+                fits = not path or (
+                    named and found is not None and int(found["checkpoint"]) == number
+                )
+                if fits and isinstance(since, int) and since >= 0:
+                    return cls(number, owner, app, path, size, rows, since)
             case _:
                 pass
         raise RestoreError(
             f"sink {sink!r} cannot commit {shown(committable)}: the checkpoint was taken with another kind of sink "
             f"under this name"
         )
+
+
+@dataclass(frozen=True, slots=True)
+class LogEntry:
+    """The mark of a commit of the sink in the log of the table."""
+
+    owner: str
+    checkpoint: int
+    """The checkpoint of the rows. For a withdrawal: the restored one, after which rows were removed."""
+    kind: str
+    """"rows" or "withdrawal"."""
+    path: str = ""
+    """The data file."""
+
+
+@dataclass(frozen=True, slots=True)
+class OwnerLog:
+    """The commits of an owner since the run of a restored checkpoint began, by version, oldest first.
+
+    Invariant: all earlier rows of its later checkpoints were withdrawn when the run began.
+    """
+
+    entries: Sequence[tuple[int, LogEntry]]
+    is_complete: bool
+    """False if the log was shortened meanwhile."""
+
+    @classmethod
+    def of(cls, table: Any, prepared: Sequence[PreparedFile]) -> OwnerLog:
+        """Read the log for the restored ``prepared``. Commits that a RESTORE of the table has undone are left out."""
+        since = min(one.since for one in prepared)
+        count = table.version() - since
+        history: list[dict[str, Any]] = table.history(count) if count > 0 else []
+        owners = {one.owner for one in prepared}
+        found: list[tuple[int, LogEntry]] = []
+        for commit in sorted(history, key=lambda one: int(one["version"])):
+            if commit.get("operation") == "RESTORE":
+                target = commit.get("operationParameters", {}).get("version")
+                if target is not None:
+                    found = [one for one in found if one[0] <= int(target)]
+            elif isinstance(text := commit.get(_LOG_KEY), str):
+                entry = LogEntry(**json.loads(text))
+                if entry.owner in owners:
+                    found.append((int(commit["version"]), entry))
+        return cls(found, len(history) >= count)
+
+    @property
+    def withdrawn_down_to(self) -> int | None:
+        """The oldest checkpoint after which rows were withdrawn; None: no withdrawal."""
+        numbers = [entry.checkpoint for _, entry in self.entries if entry.kind == "withdrawal"]
+        return min(numbers, default=None)
+
+    def rewritten(self, restored: int, files: Collection[str]) -> bool:
+        """Return True if rows after checkpoint ``restored`` are neither in their ``files`` nor withdrawn."""
+        missing: dict[str, int] = {}
+        for _, entry in self.entries:
+            if entry.kind == "withdrawal":
+                missing = {path: n for path, n in missing.items() if n <= entry.checkpoint}
+            elif entry.checkpoint > restored and entry.path not in files:
+                missing[entry.path] = entry.checkpoint
+        return bool(missing)
 
 
 class OwnedTable:
@@ -121,11 +190,21 @@ class OwnedTable:
                 )
             return _arrow_schema(table)
 
+    def version(self) -> int:
+        """Return the newest version of the table. Raises ``SinkError``."""
+        with self.errors():
+            return int(self.location.opened().version())
+
     def recover(self, prepared: Sequence[PreparedFile]) -> None:
-        """Commit the rows of a restored checkpoint, and remove later rows of its owner."""
+        """Commit the rows of a restored checkpoint, and remove later rows of its owner.
+
+        Raises ``SinkError``, and ``RestoreError`` if rows of the checkpoint were removed, or later ones cannot be.
+        """
+        restored = max(one.checkpoint for one in prepared)
+        with self.errors():
+            self._check_not_withdrawn(restored, OwnerLog.of(self.location.opened(), prepared))
         for one in sorted(prepared, key=lambda one: one.checkpoint):
             self.commit(one)
-        restored = max(one.checkpoint for one in prepared)
         owners = {one.owner for one in prepared}
         kept = {one.path for one in prepared}
         with self.errors():
@@ -147,6 +226,9 @@ class OwnedTable:
         """Remove the files of later checkpoints; return False if the table was changed meanwhile."""
         lake = deltalake(self.location.owner)
         table = self.location.opened()
+        log = OwnerLog.of(table, prepared)
+        self._check_not_withdrawn(restored, log)
+        files = {action["path"] for action in _files_of(table)}
         later = [
             lake.transaction.RemoveAction(
                 action["path"], True, _now(), action["size_bytes"], partition_values={}
@@ -160,13 +242,32 @@ class OwnedTable:
             withdrawn = table.transaction_version(f"{app}-withdrawn") or 0
             if newest > max(restored, withdrawn):
                 pending.append(lake.Transaction(f"{app}-withdrawn", newest))
-        if pending and not later:
+        # A log that was shortened does not show each commit; transactions stay.
+        if log.rewritten(restored, files) or (pending and not later and not log.is_complete):
             raise RestoreError(
                 f"sink {self.sink!r}: rows that were written to {self.location.url} after checkpoint {restored} cannot "
                 f"be removed: their files were rewritten (OPTIMIZE) or removed. Restore the table to an older version "
                 f"together with the job, or continue from a newer checkpoint"
             )
-        return not later or self._commit(table, later, pending)
+        if later and table.metadata().configuration.get("delta.appendOnly") == "true":
+            raise RestoreError(
+                f"sink {self.sink!r}: rows that were written to {self.location.url} after checkpoint {restored} cannot "
+                f"be removed: the table has delta.appendOnly. Set it to 'false' for the restore, or continue from a "
+                f"newer checkpoint"
+            )
+        owner = prepared[0].owner
+        return not later or self._commit(
+            table, later, pending, LogEntry(owner, restored, "withdrawal")
+        )
+
+    def _check_not_withdrawn(self, restored: int, log: OwnerLog) -> None:
+        down_to = log.withdrawn_down_to
+        if down_to is not None and restored > down_to:
+            raise RestoreError(
+                f"sink {self.sink!r}: checkpoint {restored} cannot be restored: a restore of checkpoint {down_to} has "
+                f"removed the rows after it from {self.location.url}. Continue from a checkpoint of the job that was "
+                f"restored then, or from checkpoint {down_to} or an older one"
+            )
 
     def commit(self, prepared: PreparedFile) -> None:
         """Add the rows to the table, unless that was done.
@@ -190,19 +291,23 @@ class OwnedTable:
                 if (table.transaction_version(prepared.app) or 0) >= prepared.checkpoint:
                     return
                 self._check_there(prepared)
-                if self._commit(
-                    table, [add], [lake.Transaction(prepared.app, prepared.checkpoint)]
-                ):
+                entry = LogEntry(prepared.owner, prepared.checkpoint, "rows", prepared.path)
+                done = lake.Transaction(prepared.app, prepared.checkpoint)
+                if self._commit(table, [add], [done], entry):
                     return
         raise SinkError(
             f"sink {self.sink!r}: cannot commit to {self.location.url}: other writers changed the table {_ATTEMPTS} "
             f"times meanwhile"
         )
 
-    def _commit(self, table: Any, actions: list[Any], transactions: list[Any]) -> bool:
+    def _commit(
+        self, table: Any, actions: list[Any], transactions: list[Any], entry: LogEntry
+    ) -> bool:
         """Commit to the log; return False if another writer's commit is in conflict."""
         lake = deltalake(self.location.owner)
-        properties = lake.CommitProperties(app_transactions=transactions)
+        properties = lake.CommitProperties(
+            app_transactions=transactions, custom_metadata={_LOG_KEY: json.dumps(asdict(entry))}
+        )
         try:
             table.create_write_transaction(
                 actions, "append", table.schema(), commit_properties=properties
@@ -266,12 +371,15 @@ def _now() -> int:
 class TableOutput(SinkOutput):
     """Output of one writer. Rows are spooled to a nameless temporary file of the local disk, and then uploaded."""
 
-    def __init__(self, table: OwnedTable, *, owner: str, run: str, subtask: int) -> None:
+    def __init__(
+        self, table: OwnedTable, *, owner: str, run: str, subtask: int, since: int = 0
+    ) -> None:
         super().__init__(Path("table"), sink=table.sink, shown=table.location.url)
         self._table = table
         self._owner = owner
         self._app = f"aflow-{owner}-{run}-{subtask}"
         self._subtask = subtask
+        self._since = since
         self._raw: IO[bytes] | None = None
         self._closed = False
 
@@ -292,7 +400,7 @@ class TableOutput(SinkOutput):
         """Upload the rows as a data file that no version names."""
         raw, self._raw = self._raw, None
         if raw is None:
-            return PreparedFile(checkpoint, self._owner, self._app)
+            return PreparedFile(checkpoint, self._owner, self._app, since=self._since)
         with raw, self._table.errors():
             parquet = pyarrow_parquet("DeltaSink")
             rows = int(parquet.ParquetFile(raw).metadata.num_rows)
@@ -303,7 +411,7 @@ class TableOutput(SinkOutput):
             # The stream of deltalake takes bytes only; a buffered one passes smaller blocks on as bytes.
             with files.open_output_stream(path, buffer_size=2 * _BLOCK) as stream:
                 shutil.copyfileobj(raw, stream, _BLOCK)
-        return PreparedFile(checkpoint, self._owner, self._app, path, size, rows)
+        return PreparedFile(checkpoint, self._owner, self._app, path, size, rows, self._since)
 
     def discard(self) -> None:
         """Remove rows that are not prepared."""
@@ -318,8 +426,10 @@ class CheckpointedRows(TableOutput):
 
     in_pieces = True
 
-    def __init__(self, table: OwnedTable, *, owner: str, run: str, subtask: int) -> None:
-        super().__init__(table, owner=owner, run=run, subtask=subtask)
+    def __init__(
+        self, table: OwnedTable, *, owner: str, run: str, subtask: int, since: int = 0
+    ) -> None:
+        super().__init__(table, owner=owner, run=run, subtask=subtask, since=since)
         #: Data files that wait for their commit.
         self._pending: set[str] = set()
 

@@ -54,6 +54,8 @@ class DeltaSink(Sink[T]):
         self._owners: Final[dict[str, str]] = {}
         #: Part of the ids of transactions.
         self._run: str = secrets.token_hex(4)
+        #: The version of the table at which the run began.
+        self._since = 0
 
     async def recover(self, name: str, committables: Sequence[Committable]) -> None:
         """See ``Sink.recover``. Rows of other runs and writers are kept."""
@@ -66,6 +68,7 @@ class DeltaSink(Sink[T]):
             await WorkerThread().run(partial(table.recover, prepared))
         else:
             self._owners[name] = new_owner()
+        self._since = await WorkerThread().run(table.version)
 
     async def writer(self, context: WriterContext) -> Writer[T]:
         table, blocking = OwnedTable(self._location, sink=context.name), WorkerThread()
@@ -76,5 +79,5 @@ class DeltaSink(Sink[T]):
             if context.checkpoints
             else new_owner()
         )
-        output = kind(table, owner=owner, run=self._run, subtask=context.subtask)
+        output = kind(table, owner=owner, run=self._run, subtask=context.subtask, since=self._since)
         return ParquetWriter(ParquetTable(output, schema), output, blocking, self.row_group)

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from random import Random
 from typing import Any, Final, TypeVar
-from urllib.parse import unquote, urlsplit
+from urllib.parse import SplitResult, unquote, urlsplit
 
 from aflow.connect import ConnectorError
 from aflow.errors import FlowDefinitionError, described, shown
@@ -43,6 +43,28 @@ _CONNECTION: Final = "08"
 _CONFLICTS: Final = frozenset({"40001", "40P01"})
 _LOCK_TIMEOUT: Final = "55P03"
 _MOST_CONFLICTS: Final = 10
+
+#: Parameters of an address that have an "@" in their values, unlike the rest of a password with "?".
+_WITH_AT: Final = frozenset(
+    (
+        "user",
+        "password",
+        "dbname",
+        "database",
+        "host",
+        "application_name",
+        "fallback_application_name",
+        "options",
+        "passfile",
+        "service",
+        "sslcert",
+        "sslkey",
+        "sslpassword",
+        "sslrootcert",
+        "sslcrl",
+        "krbsrvname",
+    )
+)
 
 
 class ConnectionLost(Exception):
@@ -152,6 +174,20 @@ class ServerSession:
             raise
 
 
+def _parts_of(dsn: object) -> SplitResult | None:
+    """Return the parts of an address, None if it is not a URL."""
+    try:
+        return urlsplit(dsn) if isinstance(dsn, str) else None
+    except ValueError:  # "[" in a password
+        return None
+
+
+def _has_misplaced_credentials(parts: SplitResult) -> bool:
+    """Return True if "/", "?" or "#" of a password may have ended the host."""
+    unknown = (one for one in parts.query.split("&") if one.partition("=")[0] not in _WITH_AT)
+    return any("@" in one for one in (parts.path, parts.fragment, *unknown))
+
+
 def is_away(sqlstate: object) -> bool:
     """Return True for the SQLSTATE of a server that is away."""
     return isinstance(sqlstate, str) and (sqlstate in _AWAY or sqlstate.startswith(_CONNECTION))
@@ -188,13 +224,16 @@ class Server:
     timeout: timedelta = TIMEOUT
 
     def __post_init__(self) -> None:
-        if not isinstance(self.dsn, str) or urlsplit(self.dsn).scheme not in (
-            "postgresql",
-            "postgres",
-        ):
-            # It may contain a password.
+        # Messages show no part of an invalid address: it may contain a password.
+        parts = _parts_of(self.dsn)
+        if parts is None or parts.scheme not in ("postgresql", "postgres"):
             raise FlowDefinitionError(
                 f"{self.owner}: the address must be a URL like 'postgresql://user@host:5432/database'"
+            )
+        if _has_misplaced_credentials(parts):
+            raise FlowDefinitionError(
+                f"{self.owner}: the address has '@' after its host: percent-encode / ? # in the password (%2F %3F "
+                f"%23), and @ elsewhere (%40)"
             )
         if not isinstance(self.client, Mapping):
             raise FlowDefinitionError(

@@ -171,6 +171,15 @@ class Staging:
         if not (mine and marked):
             raise Fenced(self._fenced())
 
+    async def has_committed(self, session: ServerSession, prepared: PreparedEpoch) -> bool:
+        """Return True if the rows are in the table, and this run is still the current one of the owner."""
+        found = await session.fetch(
+            f"""SELECT 1 FROM {self._name("_aflow_owners")} JOIN {self._name("_aflow_commits")} USING (owner)
+                WHERE owner = $1 AND run = $2 AND writer = $3 AND checkpoint >= $4""",
+            *(self.owner, self.run, prepared.writer, prepared.checkpoint),
+        )
+        return bool(found)
+
     async def write(
         self, session: ServerSession, prepared: PreparedEpoch, kept: Sequence[bytes] | None = None
     ) -> None:
@@ -210,8 +219,8 @@ class Staging:
     async def begin(self, session: ServerSession, prepared: Sequence[PreparedEpoch]) -> None:
         """Begin this run: commit ``prepared``, of the same owner, and remove all other rows that it has staged.
 
-        A transaction: a crash leaves the former run. Raises as ``write`` does, and ``RestoreError`` if the rows were
-        staged in another database, and ``TableIsAhead`` if later checkpoints were committed.
+        A transaction: a crash leaves the former run. Raises as ``write`` does, and ``RestoreError`` if the checkpoint
+        is of another database or table, and ``TableIsAhead`` if later checkpoints were committed.
         """
         await self.method.prepare(session)
         # A former run that is frozen, or whose host is gone, would hold its locks for ever.
@@ -220,10 +229,11 @@ class Staging:
         )
         async with session.transaction():
             known = await session.fetch(
-                f"SELECT 1 FROM {self._name('_aflow_owners')} WHERE owner = $1 FOR UPDATE",
+                f"""SELECT "table" FROM {self._name("_aflow_owners")} WHERE owner = $1 FOR UPDATE""",
                 self.owner,
             )
-            self._refuse_other_database(prepared, known=bool(known))
+            if prepared:
+                self._refuse_other_target(prepared, [table for (table,) in known])
             await self._refuse_to_repeat(session, prepared)
             await session.execute(
                 f"""INSERT INTO {self._name("_aflow_owners")} VALUES ($1, $2, $3, $4)
@@ -237,15 +247,20 @@ class Staging:
                 f"DELETE FROM {self._name('_aflow_staged')} WHERE owner = $1", self.owner
             )
 
-    def _refuse_other_database(self, prepared: Sequence[PreparedEpoch], *, known: bool) -> None:
-        found = next((one for one in prepared if one.rows), None)
-        if found is not None and not known:
-            raise RestoreError(
-                f"sink {self.sink!r}: checkpoint {found.checkpoint} has {found.rows:,} rows that were staged in "
-                f"{found.place}, and the schema of table {self.table.full_name} holds nothing of this job. Was the "
-                f"address or the table of the sink changed? Give it the former ones, or a copy of the former database; "
-                f"a job that starts fresh (restore='fresh') may write into any"
-            )
+    def _refuse_other_target(
+        self, prepared: Sequence[PreparedEpoch], tables: Sequence[str]
+    ) -> None:
+        """Raise ``RestoreError`` unless ``tables``, those of the owner in this schema, are the table of the sink."""
+        if list(tables) == [self.table.name]:
+            return
+        last = max(prepared, key=lambda one: (one.checkpoint, one.rows))
+        holds = f"rows for table {tables[0]!r}" if tables else "nothing"
+        raise RestoreError(
+            f"sink {self.sink!r}: checkpoint {last.checkpoint} is of {last.place} ({last.rows:,} rows were staged "
+            f"there), and the schema of table {self.table.full_name} holds {holds} of this job. Was the "
+            f"address or the table of the sink changed? Give it the former ones, or a copy of the former database; "
+            f"a job that starts fresh (restore='fresh') may write into any"
+        )
 
     async def _refuse_to_repeat(
         self, session: ServerSession, prepared: Sequence[PreparedEpoch]

@@ -139,7 +139,13 @@ class EpochWriter(Writer[T]):
                     partial(write_prepared, self._staging, prepared=prepared, kept=epoch.kept)
                 )
         except (RowRejected, Rejected, Fenced, WrongCount) as exc:
-            raise self._link.error(commit_failed(self._staging, prepared, exc)) from exc
+            # A COMMIT whose answer was lost may take effect while the rows are written again, and be the reason.
+            if not await self._link.run(
+                partial(self._staging.has_committed, prepared=prepared),
+                "cannot look up the last committed checkpoint",
+            ):
+                raise self._link.error(commit_failed(self._staging, prepared, exc)) from exc
+            self._give_up(epoch)
         del self._sealed[prepared.checkpoint]
 
     async def flush(self) -> None:

@@ -3,8 +3,10 @@
 Theory. ``prepare`` uploads the records since the preceding checkpoint to a hidden key, below ``.pending/``, which
 readers ignore. ``commit`` copies the object to its name, in the server and in one step, and deletes the hidden one. A
 repeated commit copies the same content again, or finds it there. The name has the owner (the lineage of runs), the
-subtask and the number of the checkpoint, so no two objects have one name. After a restore, hidden objects and objects
-of later checkpoints that the restored one does not name are deleted: their records will be written again.
+subtask and the number of the checkpoint, so no two complete checkpoints have one name. A job that was replaced and runs
+on may prepare the number that its successor prepares. So the hidden key also has a random token, which the committable
+names: neither job overwrites the hidden object of the other. After a restore, hidden objects and objects of later
+checkpoints that the restored one does not name are deleted: their records will be written again.
 
 Completing a multipart upload at the commit would avoid the copy; obstore has no interface for uploads that another
 process completes. Manifests of data objects, as of table formats, would need readers that know them.
@@ -15,9 +17,10 @@ All methods block: they are for worker threads.
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Iterator, Sequence
+import secrets
+from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Final, cast
@@ -32,6 +35,8 @@ from aflow_connectors.owners import OWNER, is_owner
 from aflow_connectors.s3.bucket import Bucket
 
 _PENDING: Final = ".pending"
+#: Regular expression for the token of a hidden key.
+_TOKEN: Final = r"[0-9a-f]{16}"
 _BLOCK: Final = 1 << 20
 #: Bytes of the largest object that S3 copies in one request.
 _MOST: Final = 5 << 30
@@ -68,6 +73,13 @@ class PreparedObject:
     owner: str
     folder: str
     """The URL."""
+    token: str
+    """Makes the hidden key unique."""
+
+    @property
+    def hidden(self) -> str:
+        """Return the key of the object until it is committed."""
+        return f"{_PENDING}/{self.owner}/{self.token}/{self.name}"
 
     def stored(self) -> Committable:
         return {
@@ -76,6 +88,7 @@ class PreparedObject:
             "size": self.size,
             "owner": self.owner,
             "folder": self.folder,
+            "token": self.token,
         }
 
     @classmethod
@@ -88,14 +101,15 @@ class PreparedObject:
                 "size": int(size),
                 "owner": str(owner),
                 "folder": str(place),
-            } if is_owner(owner):
+                "token": str(token),
+            } if is_owner(owner) and re.fullmatch(_TOKEN, token):
                 if place != folder.url:
                     raise RestoreError(
                         f"sink {folder.sink!r} cannot commit its output in {place}: it writes to {folder.url} now; "
                         f"restore with the former URL"
                     )
                 if not name or folder.names.checkpoint(name, owner) == number:
-                    return cls(number, name, size, owner, place)
+                    return cls(number, name, size, owner, place, token)
             case _:
                 pass
         raise RestoreError(
@@ -165,10 +179,10 @@ class ObjectFolder:
     def _shown(self) -> list[str]:
         return [one.key for one in self.bucket.objects("") if "/" not in one.key]
 
-    def prepare(self, name: str, owner: str, file: IO[bytes]) -> int:
-        """Upload ``file``, hidden. Return its size."""
+    def prepare(self, prepared: PreparedObject, file: IO[bytes]) -> None:
+        """Upload ``file``, hidden."""
         with self.errors():
-            return self.bucket.write(_pending(owner, name), _blocks(file))
+            self.bucket.write(prepared.hidden, _blocks(file))
 
     def publish(self, name: str, file: IO[bytes]) -> None:
         """Upload ``file`` under its name."""
@@ -179,14 +193,13 @@ class ObjectFolder:
         """Publish an object, unless that was done. Raises ``SinkError``, and ``RestoreError`` for a lost object."""
         if not prepared.name:
             return
-        hidden = _pending(prepared.owner, prepared.name)
         with self.errors():
             try:
-                self.bucket.copy(hidden, prepared.name)
+                self.bucket.copy(prepared.hidden, prepared.name)
             except NoObject:
                 self._refuse_lost(prepared)
                 return
-            self.bucket.delete([hidden])
+            self.bucket.delete([prepared.hidden])
 
     def _refuse_lost(self, prepared: PreparedObject) -> None:
         try:
@@ -198,10 +211,6 @@ class ObjectFolder:
                 f"sink {self.sink!r}: {self.bucket.shown(prepared.name)}, output of checkpoint {prepared.checkpoint}, "
                 f"is neither pending nor there as it was written: it was removed or replaced"
             )
-
-
-def _pending(owner: str, name: str) -> str:
-    return f"{_PENDING}/{owner}/{name}"
 
 
 def _blocks(file: IO[bytes]) -> Iterator[bytes]:
@@ -265,18 +274,21 @@ class ObjectPieces(ObjectOutput):
 
     def prepare(self, checkpoint: int) -> Committable:
         raw = self._ended()
-        name, size = "", 0
+        folder, token = self._folder, secrets.token_hex(8)
+        prepared = PreparedObject(checkpoint, "", 0, self._owner, folder.url, token)
         if raw is not None:
             with raw:
-                if raw.seek(0, 2) > _MOST:
+                size = raw.seek(0, 2)
+                if size > _MOST:
                     raise self.error(
                         f"the output for checkpoint {checkpoint} has more than 5 GiB, which no store copies in one "
                         f"request: take checkpoints more often"
                     )
-                name = self._folder.names.piece(self._owner, self._subtask, checkpoint)
-                size = self._folder.prepare(name, self._owner, raw)
+                name = folder.names.piece(self._owner, self._subtask, checkpoint)
+                prepared = replace(prepared, name=name, size=size)
+                folder.prepare(prepared, raw)
             self._pending.add(name)
-        return PreparedObject(checkpoint, name, size, self._owner, self._folder.url).stored()
+        return prepared.stored()
 
     def commit(self, committable: Committable) -> None:
         prepared = PreparedObject.of(committable, self._folder)
@@ -296,6 +308,13 @@ class WholeObject(ObjectOutput):
 
     in_pieces = False
 
+    def __init__(
+        self, folder: ObjectFolder, *, owner: str, subtask: int, on_finished: Callable[[], None]
+    ) -> None:
+        """``on_finished`` is called, in a worker thread, when the object has appeared."""
+        super().__init__(folder, owner=owner, subtask=subtask)
+        self._on_finished = on_finished
+
     def prepare(self, checkpoint: int) -> Committable:
         raise self.without_checkpoints()
 
@@ -311,3 +330,4 @@ class WholeObject(ObjectOutput):
         if raw is not None:
             with raw:
                 self._folder.publish(self._folder.names.part(self._owner, self._subtask), raw)
+            self._on_finished()

@@ -55,6 +55,8 @@ class ObjectSink(Sink[T]):
         self._bucket: Final = Bucket(owner, f"{root}/{folder}", client=client, store=store)
         #: Owner of the output, by the name of the sink in its flow.
         self._owners: Final[dict[str, str]] = {}
+        #: Subtasks of a job without checkpoints whose objects have appeared, by the name of the sink.
+        self._finished: Final[dict[str, set[int]]] = {}
 
     async def recover(self, name: str, committables: Sequence[Committable]) -> None:
         """See ``Sink.recover``. Raises ``SinkError`` for output of an earlier run, unless it may be overwritten."""
@@ -78,10 +80,27 @@ class ObjectSink(Sink[T]):
                 del self._owners[context.name]
                 raise
         owner = self._owners.setdefault(context.name, new_owner())
-        kind = ObjectPieces if context.checkpoints else WholeObject
-        output = kind(folder, owner=owner, subtask=context.subtask)
+        self._finished.setdefault(context.name, set()).discard(context.subtask)
+        output = (
+            ObjectPieces(folder, owner=owner, subtask=context.subtask)
+            if context.checkpoints
+            else WholeObject(
+                folder,
+                owner=owner,
+                subtask=context.subtask,
+                on_finished=partial(self._output_finished, context),
+            )
+        )
         await blocking.run(output.open)
         return self._files.writer_into(output, blocking)
+
+    def _output_finished(self, context: WriterContext) -> None:
+        """Forget the owner once all objects of the run have appeared: a later run must not replace them."""
+        finished = self._finished.setdefault(context.name, set())
+        finished.add(context.subtask)
+        if finished.issuperset(range(context.parallelism)):
+            self._finished.pop(context.name, None)
+            self._owners.pop(context.name, None)
 
     def _folder(self, name: str) -> ObjectFolder:
         return ObjectFolder(self._bucket, self._names, sink=name)

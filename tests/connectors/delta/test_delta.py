@@ -246,6 +246,75 @@ async def test_rows_that_were_rewritten_cannot_be_removed(tmp_path: Path) -> Non
 
 
 @pytest.mark.asyncio
+async def test_rows_that_were_rewritten_in_part_cannot_be_removed(tmp_path: Path) -> None:
+    journal: list[Any] = []
+    await write_to_end(tmp_path, journal, stop=8)
+    DeltaTable(tmp_path).optimize.compact()
+    await write_to_end(tmp_path, journal)
+
+    with pytest.raises(RestoreError, match=r"their files were rewritten \(OPTIMIZE\)"):
+        await DeltaSink[Any](tmp_path).recover("out", journal[0][1])
+    assert rows_of(tmp_path) == RECORDS
+
+
+@pytest.mark.asyncio
+async def test_rewritten_rows_of_another_run_cannot_be_removed(tmp_path: Path) -> None:
+    journal: list[Any] = []
+    await write_to_end(tmp_path, journal, stop=4)
+    await write_to_end(tmp_path, journal[:1])
+    DeltaTable(tmp_path).optimize.compact()
+
+    with pytest.raises(RestoreError, match=r"their files were rewritten \(OPTIMIZE\)"):
+        await DeltaSink[Any](tmp_path).recover("out", journal[0][1])
+    assert rows_of(tmp_path) == RECORDS
+
+
+@pytest.mark.asyncio
+async def test_no_rows_are_removed_from_a_table_that_is_append_only(tmp_path: Path) -> None:
+    DeltaTable.create(tmp_path, schema=SCHEMA, configuration={"delta.appendOnly": "true"})
+    journal: list[Any] = []
+    await write_to_end(tmp_path, journal)
+
+    with pytest.raises(RestoreError, match=r"delta.appendOnly\. Set it to 'false'"):
+        await DeltaSink[Any](tmp_path).recover("out", journal[0][1])
+    assert rows_of(tmp_path) == RECORDS
+    DeltaTable(tmp_path).alter.set_table_properties({"delta.appendOnly": "false"})
+    await write_to_end(tmp_path, journal[:1])
+    assert rows_of(tmp_path) == RECORDS
+
+
+@pytest.mark.asyncio
+async def test_a_checkpoint_with_removed_rows_cannot_be_restored(tmp_path: Path) -> None:
+    journal: list[Any] = []
+    await write_to_end(tmp_path, journal)
+    later = journal[:1]
+    await write_to_end(tmp_path, later, stop=8)
+
+    for removed in journal[1:]:
+        with pytest.raises(RestoreError, match=r"a restore of checkpoint 1 has removed the rows"):
+            await DeltaSink[Any](tmp_path).recover("out", removed[1])
+    assert rows_of(tmp_path) == RECORDS[:8]
+    # Checkpoints of the new run have the same numbers.
+    await write_to_end(tmp_path, later)
+    assert rows_of(tmp_path) == RECORDS
+
+
+@pytest.mark.asyncio
+async def test_an_older_checkpoint_is_restored_with_an_older_version_of_the_table(
+    tmp_path: Path,
+) -> None:
+    journal: list[Any] = []
+    await write_to_end(tmp_path, journal, stop=4)
+    version = DeltaTable(tmp_path).version()
+    await write_to_end(tmp_path, journal)
+    DeltaTable(tmp_path).optimize.compact()
+    DeltaTable(tmp_path).restore(version)
+
+    await write_to_end(tmp_path, journal[:1])
+    assert rows_of(tmp_path) == RECORDS
+
+
+@pytest.mark.asyncio
 async def test_a_commit_of_two_processes_takes_effect_once(tmp_path: Path) -> None:
     sink = DeltaSink[Any](tmp_path, schema=SCHEMA)
     await sink.recover("out", [])

@@ -179,6 +179,36 @@ async def test_a_slot_that_is_older_than_its_publication_is_not_continued(
         await opened(source(database), position)
 
 
+@pytest.mark.parametrize(
+    ("moving", "name"),
+    [("RENAME TO u", "u"), ("SET SCHEMA {}_b", "{}_b.t")],
+    ids=["renamed", "moved"],
+)
+async def test_a_table_that_is_renamed_is_an_error_and_continued_by_its_new_name(
+    database: Database, moving: str, name: str
+) -> None:
+    await database.execute(f"CREATE SCHEMA {database.schema}_b")
+    name = name.format(database.schema)
+    try:
+        async with reading(source(database, snapshot=False)) as reader:
+            position = await position_of(reader)
+            await database.execute(
+                "INSERT INTO t VALUES (1)",
+                f"ALTER TABLE t {moving.format(database.schema)}",
+                f"INSERT INTO {name} VALUES (2)",
+            )
+            with pytest.raises(SourceError, match=r"'t' was renamed or moved to .*: name it so in"):
+                await changes(reader, 2)
+
+        renamed = PostgresChanges[Any](database.address, name, slot=database.schema, snapshot=False)
+        async with reading(renamed, position) as reader:
+            found = await changes(reader, 2)
+    finally:
+        await database.execute(f"DROP SCHEMA {database.schema}_b CASCADE")
+
+    assert [(one.table, one.key) for one in found] == [(name, ("1",)), (name, ("2",))]
+
+
 async def test_a_snapshot_needs_a_key(database: Database) -> None:
     await database.execute("ALTER TABLE t DROP CONSTRAINT t_pkey")
 

@@ -10,7 +10,9 @@ import pytest
 
 from aflow.connect import SinkError
 from aflow_connectors.postgres import PostgresSink, PostgresUpsert
-from aflow_connectors.postgres.client import ConnectionLost
+from aflow_connectors.postgres.client import ConnectionLost, ServerSession
+from aflow_connectors.postgres.staged_rows import PreparedEpoch, Staging
+from aflow_connectors.postgres.table import Append
 from aflow_connectors.postgres.writers import EpochWriter
 from aflow_connectors.reconnect import Reconnect
 from tests.connectors.postgres.conftest import Database
@@ -138,6 +140,40 @@ async def test_the_locks_of_a_transaction_whose_connection_is_lost_are_released(
     with pytest.raises(ConnectionLost):
         await lost.execute("SELECT 1")
     assert await numbers(database) == [1]
+
+
+@pytest.mark.parametrize("column", ["n integer PRIMARY KEY", "n integer"], ids=["key", "no key"])
+async def test_a_lost_commit_that_takes_effect_during_the_next_attempt_is_no_error(
+    database: Database, monkeypatch: pytest.MonkeyPatch, column: str
+) -> None:
+    await database.execute(f"CREATE TABLE t ({column})")
+    writer = await begun(PostgresSink[int](database.address, "t", row=lambda n: (n,)))
+    committable = await prepared(writer, 1, 1)
+    assert isinstance(writer, EpochWriter)
+    epoch = writer._sealed[1]  # pyright: ignore[reportPrivateUsage]
+    lost, epoch.session = epoch.session, None
+    assert lost is not None
+    load = Append.load
+
+    async def end_late(*_: object) -> None:
+        """Leave the lost transaction open, as if its COMMIT was on its way."""
+
+    async def load_after_commit(self: Append, session: ServerSession, payload: bytes) -> int:
+        monkeypatch.setattr(Append, "load", load)
+        staging = writer._staging  # pyright: ignore[reportPrivateUsage]
+        await staging.mark(lost, PreparedEpoch.of(committable, sink="out"))
+        await lost.execute("COMMIT")
+        return await self.load(session, payload)
+
+    monkeypatch.setattr(Staging, "end_transaction_of", end_late)
+    monkeypatch.setattr(Append, "load", load_after_commit)
+    await writer.commit(committable)
+    await writer.commit(await prepared(writer, 2, 2))
+    await writer.flush()
+    await writer.close()
+    await lost.close()
+
+    assert await numbers(database) == [1, 2]
 
 
 async def test_a_writer_with_checkpoints_fails_if_the_server_stays_away(database: Database) -> None:

@@ -13,7 +13,7 @@ import pytest
 
 from aflow.connect import SinkError
 from aflow.errors import FlowDefinitionError
-from aflow_connectors.postgres import PostgresSink, PostgresUpsert
+from aflow_connectors.postgres import PostgresChanges, PostgresSink, PostgresTable, PostgresUpsert
 from tests.connectors.postgres.conftest import Database
 from tests.connectors.postgres.writing import begun, prepared, written
 
@@ -240,3 +240,36 @@ async def test_batches_of_floats_keep_each_value_and_texts_of_floats_their_form(
         found = await database.fetch("SELECT a, b FROM t ORDER BY n")
         assert [repr(a) for a, _ in found] == [repr(one) for one in batch]
         assert [b for _, b in found] == [repr(one) for one in batch]
+
+
+@pytest.mark.parametrize(
+    "password",
+    ["0pen/sesame", "0pen?sesame", "0pen#sesame", "0pen?a=sesame", "0pen@/sesame", "0pen["],
+)
+@pytest.mark.parametrize("end", [PostgresSink, PostgresTable, PostgresChanges])
+def test_a_password_that_is_not_percent_encoded_is_refused_and_not_shown(
+    end: Any, password: str
+) -> None:
+    options = {
+        PostgresTable: {"key": "n"},
+        PostgresChanges: {"slot": "s"},
+    }.get(end, {})
+
+    with pytest.raises(FlowDefinitionError, match=r"the address (has '@' after|must be)") as told:
+        end(f"postgresql://me:{password}@host:5432/db", "t", **options)
+
+    assert "0pen" not in str(told.value)
+    assert "sesame" not in str(told.value)
+
+
+@pytest.mark.parametrize(
+    ("address", "place"),
+    [
+        ("postgresql://me:p@ss@host:5432/db", "host:5432/db"),
+        ("postgresql://me:a%2Fb%23c@host/db?user=me@corp&options=-c a=b@c", "host/db"),
+        ("postgresql:///db?host=/run/postgresql&user=me@corp", "the local server/db"),
+    ],
+    ids=["at", "encoded", "query"],
+)
+def test_other_addresses_are_accepted(address: str, place: str) -> None:
+    assert PostgresSink[Any](address, "t").server.place == place

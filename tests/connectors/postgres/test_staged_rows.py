@@ -243,11 +243,12 @@ async def test_jobs_with_sinks_of_one_name_do_not_touch_each_other(table: Databa
     assert await numbers(table) == [1, 2, 3]
 
 
+@pytest.mark.parametrize("rows", [(1, 2), ()], ids=["rows", "no rows"])
 async def test_another_database_than_that_of_the_checkpoint_is_an_error_that_names_both(
-    table: Database,
+    table: Database, rows: tuple[int, ...]
 ) -> None:
     writer = await begun(sink_to(table))
-    committable = await prepared(writer, 3, 1, 2)
+    committable = await prepared(writer, 3, *rows)
     await writer.close()
     await table.execute(
         f"CREATE SCHEMA {table.schema}_b", f"CREATE TABLE {table.schema}_b.t (n integer)"
@@ -259,6 +260,22 @@ async def test_another_database_than_that_of_the_checkpoint_is_an_error_that_nam
             await moved.recover("out", [committable])
     finally:
         await table.execute(f"DROP SCHEMA {table.schema}_b CASCADE")
+
+
+async def test_another_table_than_that_of_the_checkpoint_is_an_error_that_names_both(
+    table: Database,
+) -> None:
+    writer = await begun(sink_to(table))
+    committable = await prepared(writer, 1, 7)
+    await writer.close()
+    await table.execute("CREATE TABLE u (n integer)")
+
+    with pytest.raises(RestoreError, match=r"\"u\" holds rows for table 't' of this job"):
+        await PostgresSink[Any](table.address, "u").recover("out", [committable])
+    await sink_to(table).recover("out", [committable])
+
+    assert await numbers(table) == [7]
+    assert await table.fetch("SELECT n FROM u") == []
 
 
 async def test_a_writer_refuses_to_commit_rows_of_another_job(table: Database) -> None:

@@ -289,6 +289,30 @@ async def test_output_after_the_restored_checkpoint_is_withdrawn() -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_replaced_job_does_not_change_the_output_that_its_successor_prepares() -> None:
+    store, journal = MemoryStore(), list[Any]()
+    await two_checkpoints(store, journal)
+    zombie = JsonLinesObjectSink[Any]("memory:///out", store=store)
+    await zombie.recover("out", journal[-1][1])
+    old = await zombie.writer(WriterContext("out", checkpoints=True))
+    successor = JsonLinesObjectSink[Any]("memory:///out", store=store)
+    await successor.recover("out", journal[-1][1])
+    new = await successor.writer(WriterContext("out", checkpoints=True))
+    for writer, record in ((new, {"n": 12}), (old, {"n": 99})):
+        writing = writer.write(Batch([record]))
+        if writing is not None:
+            await writing
+
+    prepared = await new.prepare(4)
+    await old.prepare(4)
+    await new.commit(prepared)
+
+    assert visible(store) == [*RECORDS, {"n": 12}]
+    await old.close()
+    await new.close()
+
+
+@pytest.mark.asyncio
 async def test_output_that_was_removed_is_an_error() -> None:
     store, journal = MemoryStore(), list[Any]()
     await two_checkpoints(store, journal)
@@ -316,6 +340,42 @@ async def test_output_of_an_earlier_run_is_kept_unless_it_may_be_overwritten() -
 
     assert visible(store) == [{"n": 100}]
     assert not [key for key in FaultyStore(store).stored() if ".pending" in key]
+
+
+@pytest.mark.asyncio
+async def test_a_second_run_without_checkpoints_does_not_replace_the_output_of_the_first() -> None:
+    store = MemoryStore()
+    sink = JsonLinesObjectSink[Any]("memory:///out", store=store)
+
+    async def run(records: list[dict[str, int]]) -> None:
+        flow = af.Flow("copy")
+        flow.source(records, name="numbers").to(sink, name="out")
+        await flow.run(parallelism=2)
+
+    await run(RECORDS)
+    with pytest.raises(SinkError, match="already exists: remove it, write elsewhere, or pass"):
+        await run([{"n": 100}])
+
+    assert sorted(one["n"] for one in visible(store)) == list(range(12))
+
+
+@pytest.mark.asyncio
+async def test_a_restart_without_checkpoints_replaces_the_objects_of_the_failed_attempt() -> None:
+    store = MemoryStore()
+    sink = JsonLinesObjectSink[Any]("memory:///out", store=store)
+    contexts = [WriterContext("out", subtask=number, parallelism=2) for number in (0, 1)]
+    for finished in ([0], [1], [0, 1]):
+        writers = [await sink.writer(context) for context in contexts]
+        for number, writer in enumerate(writers):
+            writing = writer.write(Batch([{"n": number}]))
+            if writing is not None:
+                await writing
+        for number in finished:
+            await writers[number].flush()
+        for writer in writers:
+            await writer.close()
+
+    assert visible(store) == [{"n": 0}, {"n": 1}]
 
 
 @pytest.mark.asyncio

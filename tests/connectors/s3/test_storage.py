@@ -50,7 +50,7 @@ async def test_a_bucket_of_a_server_is_a_storage(s3: S3Server) -> None:
 @pytest.mark.asyncio
 async def test_the_claim_of_a_silent_job_is_taken_over_and_the_job_is_fenced() -> None:
     store = MemoryStore()
-    first = ObjectStorage("memory:///state", store=store, lease=LONG)
+    first = silent(store)
     await first.open("flow")
     file = await first.write_part(1, TASK, 0, {"sums": complete({}, "1")})
 
@@ -61,10 +61,32 @@ async def test_the_claim_of_a_silent_job_is_taken_over_and_the_job_is_fenced() -
         await first.complete(manifest(1, {"sums": [[file]]}))
     assert await second.kept() == []
     await first.close()
-    # The end of the first job does not release the claim of the second.
+    # The end of the first job does not release the claim of the second, which is alive.
     with pytest.raises(CheckpointError, match="in use by another live job"):
         await ObjectStorage("memory:///state", store=store, lease=LONG).open("flow")
     await second.close()
+
+
+@pytest.mark.asyncio
+async def test_a_claimant_with_a_shorter_lease_waits_for_that_of_the_holder() -> None:
+    store = MemoryStore()
+    first = ObjectStorage("memory:///state", store=store, lease=LONG)
+    await first.open("flow")
+
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.3):
+            await ObjectStorage("memory:///state", store=store, lease=SHORT).open("flow")
+
+    file = await first.write_part(1, TASK, 0, {"sums": complete({}, "1")})
+    await first.complete(manifest(1, {"sums": [[file]]}))
+    await first.close()
+
+
+def silent(store: MemoryStore) -> ObjectStorage:
+    """Return a storage that does not renew its claim."""
+    storage = ObjectStorage("memory:///state", store=store, lease=SHORT)
+    storage._renewal = LONG.total_seconds()  # pyright: ignore[reportPrivateUsage]
+    return storage
 
 
 @pytest.mark.asyncio
@@ -226,7 +248,7 @@ async def test_a_job_whose_storage_was_taken_over_fails() -> None:
     words = af.PushSource[str]()
     flow = af.Flow("words")
     flow.source(words, name="words").to(af.CallbackSink(lambda _: None), name="out")
-    mine = ObjectStorage("memory:///state", store=store, lease=LONG)
+    mine = silent(store)
     other = ObjectStorage("memory:///state", store=store, lease=SHORT)
 
     with pytest.raises(StorageTaken):  # noqa: PT012
@@ -236,6 +258,29 @@ async def test_a_job_whose_storage_was_taken_over_fails() -> None:
                 await job.checkpoint()
             await job.wait()
     await other.close()
+
+
+@pytest.mark.asyncio
+async def test_a_job_whose_storage_was_taken_over_fails_without_a_checkpoint() -> None:
+    store = MemoryStore()
+    flow = af.Flow("words")
+    flow.source(af.PushSource[str](), name="words").to(af.CallbackSink(lambda _: None), name="out")
+    mine = ObjectStorage("memory:///state", store=store, lease=LONG)
+    mine._renewal = 0.1  # pyright: ignore[reportPrivateUsage]
+
+    with pytest.raises(StorageTaken, match="another job"):  # noqa: PT012
+        async with flow.start(checkpointing=af.Checkpointing(storage=mine, every=None)) as job:
+            claim_for_another(store)
+            async with asyncio.timeout(5):
+                await job.wait()
+
+
+def claim_for_another(store: MemoryStore) -> None:
+    """Replace the holder in the register, as the claim of another job does."""
+    register = json.loads(bytes(store.get("state/register.json").bytes()))
+    register["epoch"] += 1
+    register["holder"]["token"] = "another"
+    store.put("state/register.json", json.dumps(register).encode())
 
 
 @pytest.mark.asyncio

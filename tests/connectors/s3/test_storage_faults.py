@@ -11,6 +11,7 @@ import pytest
 from obstore.store import MemoryStore
 
 from aflow.errors import AflowError, CheckpointError, RestoreError, StorageTaken
+from aflow.runtime.checkpoints.directory.files import SMALL
 from aflow.runtime.checkpoints.storage import Restored
 from aflow.state.manifest import FileRef, Link
 from aflow_connectors.s3 import ObjectStorage
@@ -23,16 +24,17 @@ URL = "memory:///state"
 OLD = {"sums": complete({0: [("a", "1"), ("b", "1")]})}
 NEW = {"sums": complete({0: [("a", "2"), ("b", "1")]})}
 
-#: No heartbeat falls into a test with this one, so requests have the same numbers in each run.
-CALM = timedelta(hours=1)
 #: The claim of a dead job is taken over at once.
 HASTY = timedelta(milliseconds=1)
 
 Work = Callable[[ObjectStorage], Awaitable[None]]
 
 
-def storage_in(store: object, lease: timedelta = CALM) -> ObjectStorage:
-    return ObjectStorage(URL, store=store, lease=lease)
+def storage_in(store: object) -> ObjectStorage:
+    """Return a storage without heartbeats in a test, so requests have the same numbers in each run."""
+    storage = ObjectStorage(URL, store=store, lease=HASTY)
+    storage._renewal = 3600.0  # pyright: ignore[reportPrivateUsage]
+    return storage
 
 
 async def begin(store: MemoryStore) -> FileRef:
@@ -61,7 +63,7 @@ async def next_checkpoints(storage: ObjectStorage, base: FileRef) -> None:
 
 async def following(store: object) -> Restored:
     """Return the checkpoint that the next job finds; that job completes one, too."""
-    storage = storage_in(store, HASTY)
+    storage = storage_in(store)
     await storage.open("flow")
     try:
         restored = await storage.latest()
@@ -205,6 +207,58 @@ async def test_a_savepoint_is_there_as_a_whole_or_not_at_all(killed: bool, after
             assert raised is None
             return
     raise AssertionError("it never came to an end")
+
+
+@pytest.mark.asyncio
+async def test_a_failed_read_of_the_newest_checkpoint_does_not_restore_an_older_one() -> None:
+    failures = 0
+    for moment in moments():
+        memory = MemoryStore()
+        base = await begin(memory)
+        await next_checkpoint(memory, base)
+        store = FaultyStore(memory, fails_at=moment)
+        storage = storage_in(store)
+        try:
+            await storage.open("flow")
+            restored = await storage.latest()
+        except CheckpointError as exc:
+            failures += "cannot be read: no answer" in str(exc)
+        else:
+            assert restored is not None
+            assert restored.manifest.id == 2
+            assert restored.passed_over == ()
+        finally:
+            await storage.close()
+        if not store.fell():
+            assert failures > 5
+            return
+    raise AssertionError("it never came to an end")
+
+
+async def next_checkpoint(memory: MemoryStore, base: FileRef) -> None:
+    """Complete checkpoint 2, and keep 1."""
+    storage = storage_in(memory)
+    await storage.open("flow")
+    newer = await storage.write_part(2, TASK, 0, {"sums": changes({0: [("a", "2")]})})
+    await storage.complete(manifest(2, {"sums": [[base, newer]]}))
+    await storage.close()
+
+
+@pytest.mark.asyncio
+async def test_a_manifest_that_is_too_large_is_damage() -> None:
+    memory = MemoryStore()
+    await next_checkpoint(memory, await begin(memory))
+    (key,) = (one for one in FaultyStore(memory).stored() if one.endswith("000002.json"))
+    memory.put(key, bytes(SMALL + 1))
+    storage = storage_in(memory)
+    await storage.open("flow")
+
+    restored = await storage.latest()
+
+    assert restored is not None
+    assert restored.manifest.id == 1
+    assert "at most" in restored.passed_over[0]
+    await storage.close()
 
 
 @pytest.mark.asyncio

@@ -8,8 +8,9 @@ the *epoch*, which grows with each claim, the holder, and the complete checkpoin
   since the register has another version. So a zombie completes and discards no checkpoint.
 - All other objects have the epoch of their writer in their key, so two holders never write the same object.
 - A holder renews its claim by swaps at intervals. A claim that is not renewed for the *lease*, as measured by the
-  claimant's own clock, is taken over. If its holder lives after all, it is a zombie: the lease decides how soon a job
-  may be replaced, and correctness does not depend on it.
+  claimant's own clock, is taken over. The register has the lease of the holder, and the longer one of both applies. If
+  its holder lives after all, it is a zombie: the lease decides how soon a job may be replaced, and correctness does not
+  depend on it.
 
 The answer to a swap may be lost. Then the register is read: if it has the new content, the swap took effect. A delayed
 request cannot take effect after a later swap. Each content is unique (holder and sequence number), so equal ETags are
@@ -26,6 +27,7 @@ import socket
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from pathlib import Path
 from threading import Lock
 from typing import Final
 
@@ -42,6 +44,9 @@ from aflow.runtime.checkpoints.bucket.objects import (
 
 REGISTER: Final = "register.json"
 _FORMAT: Final = 1
+#: Two files of Linux that tell which processes an id may refer to.
+_BOOT_ID: Final = Path("/proc/sys/kernel/random/boot_id")
+_PID_NAMESPACE: Final = Path("/proc/self/ns/pid")
 #: Bytes of the largest register.
 _SMALL: Final = 1 << 20
 #: Attempts of a swap that is refused although the holder is the same.
@@ -55,13 +60,23 @@ class Holder:
     token: str
     pid: int
     host: str
+    boot_id: str = ""
+    """Identifies the kernel and its start; empty if it is unknown."""
+    pid_namespace: int = 0
+    """Identifies the namespace that ``pid`` belongs to; 0 if it is unknown."""
 
     def __str__(self) -> str:
         return f"process {self.pid} on host {self.host}"
 
     def is_dead(self) -> bool:
-        """Return True if it is known that the process has ended: it ran on this host."""
-        if self.host != socket.gethostname() or self.pid == os.getpid():
+        """Return True if it is known that the process has ended: it ran in the PID namespace of this one.
+
+        The name of the host does not tell: containers may share it, and each has process ids of its own.
+        """
+        boot_id, namespace = _process_space()
+        if not boot_id or not namespace or self.pid == os.getpid():
+            return False
+        if (self.boot_id, self.pid_namespace) != (boot_id, namespace):
             return False
         try:
             os.kill(self.pid, 0)
@@ -82,6 +97,8 @@ class RegisterState:
     holder: Holder | None
     #: The epoch that wrote the manifest, by complete checkpoint.
     checkpoints: Mapping[str, int] = field(default_factory=dict[str, int])
+    #: Seconds for which the holder may not renew its claim; 0 if it is unknown.
+    lease: float = 0.0
     format: int = _FORMAT
 
     def encoded(self) -> bytes:
@@ -188,20 +205,35 @@ class RegisterClaim:
         self.change(lambda state: replace(state, holder=None))
 
 
+def _process_space() -> tuple[str, int]:
+    """Return the boot id and the inode of the PID namespace of this process; empty and 0 if there is no ``/proc``."""
+    try:
+        return _BOOT_ID.read_text("ascii").strip(), _PID_NAMESPACE.stat().st_ino
+    except (OSError, ValueError):
+        return "", 0
+
+
 def new_holder() -> Holder:
-    return Holder(secrets.token_hex(8), os.getpid(), socket.gethostname())
+    return Holder(secrets.token_hex(8), os.getpid(), socket.gethostname(), *_process_space())
 
 
 def try_claim(
-    bucket: CheckpointBucket, flow: str, seen: tuple[RegisterState, Version] | None
+    bucket: CheckpointBucket, flow: str, seen: tuple[RegisterState, Version] | None, lease: float
 ) -> RegisterClaim | None:
-    """Claim the storage whose register is ``seen``; None if it has changed. Raises ``CheckpointError``."""
+    """Claim the storage whose register is ``seen``; None if it has changed. Raises ``CheckpointError``.
+
+    ``lease`` is in seconds.
+    """
     holder = new_holder()
     if seen is None:
-        state = RegisterState(flow=flow, epoch=1, sequence=1, holder=holder)
+        state = RegisterState(flow=flow, epoch=1, sequence=1, holder=holder, lease=lease)
     else:
         state = replace(
-            seen[0], epoch=seen[0].epoch + 1, sequence=seen[0].sequence + 1, holder=holder
+            seen[0],
+            epoch=seen[0].epoch + 1,
+            sequence=seen[0].sequence + 1,
+            holder=holder,
+            lease=lease,
         )
     try:
         if seen is None:

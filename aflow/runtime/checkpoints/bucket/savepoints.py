@@ -45,7 +45,11 @@ def manifest_keys(state: RegisterState) -> dict[int, str]:
 
 
 class BucketSource(PartSource):
-    """Parts and manifests below the URL of a bucket."""
+    """Parts and manifests below the URL of a bucket.
+
+    An object that is missing, or has another size, is a ``RestoreError``: the checkpoint is damaged. A request that
+    fails otherwise is a ``CheckpointError``: it tells nothing about the checkpoint, which must not be skipped for it.
+    """
 
     def __init__(self, bucket: CheckpointBucket) -> None:
         super().__init__()
@@ -64,11 +68,18 @@ class BucketSource(PartSource):
     def _manifest(self, key: str) -> Manifest:
         where = self.shown(key)
         try:
-            data, _ = self._bucket.read(key, limit=SMALL)
+            try:
+                data, _ = self._bucket.read(key, limit=SMALL)
+            except NoObject:
+                raise
+            except BucketError as exc:
+                if self._bucket.head(key).size > SMALL:
+                    raise RestoreError(f"{where} cannot be read: {exc}") from exc
+                raise
         except NoObject as exc:
             raise RestoreError(f"{where} is missing") from exc
         except BucketError as exc:
-            raise RestoreError(f"{where} cannot be read: {exc}") from exc
+            raise CheckpointError(f"{where} cannot be read: {exc}") from exc
         return manifest_of(data, what=where)
 
     def read(self, ref: FileRef) -> bytes:
@@ -81,7 +92,7 @@ class BucketSource(PartSource):
         except NoObject as exc:
             raise RestoreError(f"{where} is missing") from exc
         except BucketError as exc:
-            raise RestoreError(f"{where} cannot be read: {exc}") from exc
+            raise CheckpointError(f"{where} cannot be read: {exc}") from exc
 
 
 async def read_place(bucket: CheckpointBucket) -> Restored:
@@ -93,9 +104,9 @@ async def read_place(bucket: CheckpointBucket) -> Restored:
     source = BucketSource(bucket)
     try:
         source.manifests = await to_its_end(lambda: _listed(bucket), limiter)
+        found = await newest_whole(source.manifests, source, lambda work: to_its_end(work, limiter))
     except (BucketError, CheckpointError) as exc:
         raise RestoreError(f"{bucket.url} cannot be read: {exc}") from exc
-    found = await newest_whole(source.manifests, source, lambda work: to_its_end(work, limiter))
     if found is None:
         raise RestoreError(
             f"there is no complete checkpoint at {bucket.url}: a storage there has none yet, or the URL names none"

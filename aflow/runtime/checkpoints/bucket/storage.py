@@ -16,6 +16,7 @@ first completes its work.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
@@ -68,9 +69,10 @@ class BucketStorage:
     """Stores the checkpoints of one flow in a bucket; see ``CheckpointStorage``.
 
     The store must support conditional writes, which ``open`` checks. A second job is refused while the first one lives.
-    After a crash a job on the same host continues at once, and one on another host when the claim was not renewed for
-    ``lease``. A job that was replaced while it was unreachable can complete no checkpoint: it fails with
-    ``StorageTaken``. Savepoints are written to, and read from, the same bucket or a folder.
+    After a crash a job in the same PID namespace (of one host or container, on Linux) continues at once, and any other
+    one when the claim was not renewed for ``lease``, the longer one of both jobs. A job that was replaced while it was
+    unreachable can complete no checkpoint: it fails with ``StorageTaken``. Savepoints are written to, and read from,
+    the same bucket or a folder.
     """
 
     def __init__(self, bucket: CheckpointBucket, *, lease: timedelta = LEASE) -> None:
@@ -97,7 +99,7 @@ class BucketStorage:
         try:
             await session.run(lambda: check_conditions(self._bucket))
             claim = self._claim = await self._claimed(session, flow)
-            self._heartbeat = _Heartbeat(claim, self._renewal)
+            self._heartbeat = _Heartbeat(claim, self._renewal, asyncio.get_running_loop())
             await self._look_around(session, claim)
         except BaseException:
             with anyio.CancelScope(shield=True):
@@ -120,6 +122,7 @@ class BucketStorage:
         """Claim the storage. Raises ``CheckpointError`` if another live job holds it, or it belongs to another flow."""
         seen = await session.run(self._register)
         since = anyio.current_time()
+        own = self._lease.total_seconds()
         while True:
             if seen is not None and seen[0].flow != flow:
                 raise CheckpointError(
@@ -127,13 +130,14 @@ class BucketStorage:
                     f"flow needs a prefix of its own"
                 )
             holder = None if seen is None else seen[0].holder
+            lease = max(own, 0.0 if seen is None else seen[0].lease)
             waited = anyio.current_time() - since
-            if holder is None or holder.is_dead() or waited >= self._lease.total_seconds():
-                claim = await session.run(partial(try_claim, self._bucket, flow, seen))
+            if holder is None or holder.is_dead() or waited >= lease:
+                claim = await session.run(partial(try_claim, self._bucket, flow, seen, own))
                 if claim is not None:
                     return claim
             else:
-                await anyio.sleep(min(self._lease.total_seconds() / 10, _LONGEST_PAUSE))
+                await anyio.sleep(min(lease / 10, _LONGEST_PAUSE))
             now = await session.run(self._register)
             if now != seen:
                 changed = now is not None and now[0].holder is not None
@@ -152,7 +156,7 @@ class BucketStorage:
             raise CheckpointError(f"cannot read {self._bucket.url}: {exc}") from exc
 
     async def _look_around(self, session: StorageSession, claim: RegisterClaim) -> None:
-        """Read the manifests of the complete checkpoints."""
+        """Read the manifests of the complete checkpoints. Raises ``CheckpointError`` if a request fails."""
         self._source.manifests = manifest_keys(claim.state)
         for number in self._source.manifests:
             try:
@@ -166,6 +170,12 @@ class BucketStorage:
                 f"the storage in {self._bucket.url} is not open: call open() first"
             )
         return self._session, self._claim
+
+    async def watch_claim(self) -> None:
+        """See ``ClaimWatcher``. The heartbeat notices it, within a third of ``lease`` if the bucket is reachable."""
+        self._opened()
+        assert self._heartbeat is not None
+        await self._heartbeat.watch()
 
     # ------------------------------------------------------------------------------------------ reading
 
@@ -379,9 +389,14 @@ def _parsed(key: str) -> tuple[int, str, int | None]:
 class _Heartbeat:
     """Renews a claim in a thread of its own, so that it is renewed while the event loop is busy, too."""
 
-    def __init__(self, claim: RegisterClaim, pause: float) -> None:
+    def __init__(self, claim: RegisterClaim, pause: float, loop: asyncio.AbstractEventLoop) -> None:
+        """``loop`` is that of the job, and runs at this moment."""
         self._claim: Final = claim
         self._pause: Final = pause
+        self._loop: Final = loop
+        #: Set by the loop when ``_failure`` is.
+        self._lost: Final = asyncio.Event()
+        self._failure: StorageTaken | None = None
         self._over: Final = Event()
         self._thread: Final = Thread(target=self._run, name="aflow-claim", daemon=True)
         self._thread.start()
@@ -390,10 +405,19 @@ class _Heartbeat:
         while not self._over.wait(self._pause):
             try:
                 self._claim.renew()
-            except StorageTaken:
-                return  # completing the next checkpoint fails for the same reason
+            except StorageTaken as exc:
+                self._failure = exc
+                with suppress(RuntimeError):  # the loop is closed: no job waits
+                    self._loop.call_soon_threadsafe(self._lost.set)
+                return
             except CheckpointError:
                 continue  # the next one may succeed; other jobs wait for the lease
+
+    async def watch(self) -> None:
+        """Wait until the claim is lost; then raise ``StorageTaken``."""
+        await self._lost.wait()
+        assert self._failure is not None
+        raise self._failure
 
     def stop(self) -> None:
         """Block until the thread has ended."""

@@ -57,11 +57,17 @@ class PartSource(ABC):
 
     @abstractmethod
     async def manifest(self, checkpoint: int) -> Manifest:
-        """Return the manifest of a checkpoint. Raises ``RestoreError``."""
+        """Return the manifest of a checkpoint. Raises ``RestoreError`` if it is damaged.
+
+        A failure that a later attempt may not have is a ``CheckpointError``.
+        """
 
     @abstractmethod
     def read(self, ref: FileRef) -> bytes:
-        """Return the bytes of a part; blocks. Raises ``RestoreError``, also for another size than that of ``ref``."""
+        """Return the bytes of a part; blocks. Raises ``RestoreError``, also for another size than that of ``ref``.
+
+        A failure that a later attempt may not have is a ``CheckpointError``.
+        """
 
     def encoded(self, steps: Mapping[str, OperatorSnapshot], *, aflow: str) -> Iterator[bytes]:
         """Yield the content of a part; each piece is created in turn, and may be written meanwhile."""
@@ -250,7 +256,8 @@ async def newest_whole(
     """Return the newest of these checkpoints that is complete, with the skipped ones named; None if there are none.
 
     Only the files of the manifest that ``wanted`` returns are read. Raises ``RestoreError`` naming all of them if none
-    is complete.
+    is complete, and ``CheckpointError`` for a failure that a later attempt may not have: no older checkpoint is
+    restored for it.
     """
     passed_over: list[str] = []
     for number in sorted(numbers, reverse=True):

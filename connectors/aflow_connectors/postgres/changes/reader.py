@@ -125,7 +125,7 @@ class ChangesReader(Reader[Change[T]], Generic[T]):
     async def _open(self) -> None:
         start = self._start
         confirmed = await self._link.open(start, snapshot=self._settings.snapshot)
-        self._tables.set_tables(self._link.tables, self._link.facts.domains)
+        self._tables.set_tables(self._link.tables, self._link.facts)
         if start is None:
             self._cursor = TransactionCursor(confirmed, 0)
             if self._settings.snapshot:

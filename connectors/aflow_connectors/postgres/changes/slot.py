@@ -44,6 +44,8 @@ class PublishedTable:
     In the order of the index."""
     key_types: tuple[str, ...]
     """Their types and collations, for casts."""
+    oid: int
+    """The table itself: it keeps its oid when it is renamed."""
 
     @property
     def full_name(self) -> str:
@@ -203,6 +205,7 @@ async def _published(
         rows.texts()[0][1] or None,
         tuple(one for one, _ in keys),
         tuple(type_ for _, type_ in keys),
+        int(oid),
     )
 
 

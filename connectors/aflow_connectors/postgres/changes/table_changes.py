@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any, Generic, TypeVar, cast
 
-from aflow.connect import BadRecord
+from aflow.connect import BadRecord, SourceError
 from aflow_connectors.bad_records import BadRecords
 from aflow_connectors.postgres.changes.change import Change, ChangeKind
 from aflow_connectors.postgres.changes.messages import (
@@ -23,7 +23,7 @@ from aflow_connectors.postgres.changes.row_decoder import (
     RowUnsuitable,
     raw_text,
 )
-from aflow_connectors.postgres.changes.slot import PublishedTable
+from aflow_connectors.postgres.changes.slot import PublishedTable, ServerFacts
 from aflow_connectors.postgres.changes.transactions import TableChange
 
 T = TypeVar("T")
@@ -38,7 +38,11 @@ class TableChanges(Generic[T]):
         self._place = place
         self._types = types
         self._bad = bad
-        self._tables: dict[tuple[str, str], PublishedTable] = {}
+        #: The tables, by their names and by their oids.
+        self._named: dict[tuple[str, str], PublishedTable] = {}
+        self._numbered: dict[int, PublishedTable] = {}
+        #: The LSN after which the tables were looked up.
+        self._looked_up = 0
         #: The type of each domain, by oids.
         self._domains: Mapping[int, int] = {}
         #: The definitions of the stream, by their ids as objects, with their tables and decoders.
@@ -46,22 +50,28 @@ class TableChanges(Generic[T]):
         #: The decoders of the last definitions, by the oids of tables.
         self._last: dict[int, RowDecoder] = {}
 
-    def set_tables(self, tables: Sequence[PublishedTable], domains: Mapping[int, int]) -> None:
-        self._tables = {(one.schema, one.name): one for one in tables}
-        self._domains = domains
+    def set_tables(self, tables: Sequence[PublishedTable], facts: ServerFacts) -> None:
+        """Set the tables, which were looked up after ``facts``."""
+        self._named = {(one.schema, one.name): one for one in tables}
+        self._numbered = {one.oid: one for one in tables}
+        self._looked_up = facts.flushed
+        self._domains = facts.domains
 
     def table_of(self, change: TableChange) -> PublishedTable | None:
-        """Return the table of a change; None if it is not one of the source."""
-        return self._lookup(change.relation)[0]
+        """Return the table of a change; None if it is not one of the source.
+
+        Raises ``SourceError`` if the table was renamed or moved since the source has looked it up.
+        """
+        return self._lookup(change)[0]
 
     def key(self, change: TableChange, row: TupleData) -> tuple[str, ...]:
-        _, decoder = self._lookup(change.relation)
+        _, decoder = self._lookup(change)
         assert decoder is not None  # of a table of the source
         return decoder.key(row)
 
     def change(self, change: TableChange, kind: str) -> Change[T] | BadRecord:
         """Return a change of a table of the source as a record. Raises ``SourceError`` without dead letters."""
-        table, decoder = self._lookup(change.relation)
+        table, decoder = self._lookup(change)
         assert table is not None  # a table of the source
         assert decoder is not None
         transaction = change.transaction
@@ -111,17 +121,35 @@ class TableChanges(Generic[T]):
     def _where(self, table: PublishedTable) -> str:
         return f"{self._place}, table {table.given!r}"
 
-    def _lookup(self, relation: Relation) -> tuple[PublishedTable | None, RowDecoder | None]:
+    def _lookup(self, change: TableChange) -> tuple[PublishedTable | None, RowDecoder | None]:
+        relation = change.relation
         known = self._known.get(id(relation))
         if known is not None:
             return known[1:]
-        table = self._tables.get((relation.schema, relation.name))
+        table = self._table_of(relation, change.transaction.lsn)
         decoder = None if table is None else self._decoder(table, relation)
         if table is not None and decoder is not None:
             self._log_difference(table, self._last.get(relation.oid), decoder)
             self._last[relation.oid] = decoder
         self._known[id(relation)] = relation, table, decoder
         return table, decoder
+
+    def _table_of(self, relation: Relation, lsn: int) -> PublishedTable | None:
+        """Return the table of a definition in a transaction at ``lsn``. Raises ``SourceError``."""
+        table = self._numbered.get(relation.oid)
+        if table is None:
+            return self._named.get((relation.schema, relation.name))
+        if lsn >= self._looked_up and (relation.schema, relation.name) != (
+            table.schema,
+            table.name,
+        ):
+            # A publication follows a table to its new name.
+            raise SourceError(
+                f"{self._where(table)} was renamed or moved to {relation.schema}.{relation.name}: name it so in the "
+                f"job, or rename it back, and continue from the checkpoint"
+            )
+        # The log has former names of the table for changes before it was renamed.
+        return table
 
     def _decoder(self, table: PublishedTable, relation: Relation) -> RowDecoder:
         domains = self._domains
