@@ -141,7 +141,11 @@ class Endpoint:
 
 
 def _cookie_values(cookies: Any) -> list[str]:
-    pairs: Any = cookies.items() if isinstance(cookies, Mapping) else cookies or ()
+    pairs: list[tuple[Any, Any]]
+    if isinstance(cookies, Mapping):
+        pairs = list(cast("Mapping[Any, Any]", cookies).items())
+    else:
+        pairs = list(cookies or ())
     return [str(value.value if isinstance(value, Morsel) else value) for _, value in pairs]
 
 
