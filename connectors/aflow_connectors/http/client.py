@@ -141,11 +141,7 @@ class Endpoint:
 
 
 def _cookie_values(cookies: Any) -> list[str]:
-    pairs: list[tuple[Any, Any]]
-    if isinstance(cookies, Mapping):
-        pairs = list(cast("Mapping[Any, Any]", cookies).items())
-    else:
-        pairs = list(cookies or ())
+    pairs: Any = cookies.items() if hasattr(cookies, "items") else cookies or ()
     return [str(value.value if isinstance(value, Morsel) else value) for _, value in pairs]
 
 
