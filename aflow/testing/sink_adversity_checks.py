@@ -8,7 +8,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from aflow.api.flow import Flow
 from aflow.connect import Committable, Delivery, Sink, Writer
-from aflow.errors import AflowError, described, shown
+from aflow.errors import AflowError, RestoreError, SinkError, described, shown
 from aflow.testing.disturbance import Disturb, cut, while_cut
 from aflow.testing.secret_checks import Secrets
 from aflow.testing.sink_probe import SinkProbe
@@ -49,17 +49,18 @@ class SinkAdversityCheck(Generic[S]):
     ) -> None:
         try:
             await call()
-        except AflowError:
+        except (SinkError, RestoreError):
             return
         except AssertionError:
             raise
         except Exception as exc:
             raise self._probe.broken(
                 f"{what} of {shown(foreign)}, which it has not prepared, fails with {described(exc)}; raise "
-                f"SinkError with the reason"
+                f"SinkError or RestoreError with the reason"
             ) from exc
         raise self._probe.broken(
-            f"{what} accepts {shown(foreign)}, which it has not prepared; raise SinkError for it"
+            f"{what} accepts {shown(foreign)}, which it has not prepared; raise SinkError or "
+            f"RestoreError for it"
         )
 
     async def disturbed(self, disturb: Disturb) -> None:

@@ -43,7 +43,7 @@ async def check_sink(
     With checkpoints, no record may be missing after a crash and a restart. A sink that is not ``AT_LEAST_ONCE`` must
     show each record once, also after a restart with more or fewer writers. A transactional sink shows no record before
     ``commit``, no more after a second one, and after ``recover`` exactly the records that its checkpoint covers. It
-    raises ``SinkError`` for a committable that it has not prepared.
+    raises ``SinkError`` or ``RestoreError`` for a committable that it has not prepared.
 
     ``disturb``, plain or ``async``, cuts the connections of the sink, before and during writes and commits: records
     must be as visible as without. ``secrets`` must not occur in committables, plans, errors, log records or ``repr``;

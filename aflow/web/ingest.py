@@ -245,8 +245,13 @@ class IngestApi(Generic[T]):
             value = self._decode(part)
         except _INVALID as exc:
             return _Entry(result=RecordResult("invalid", _text(exc)))
+        except Exception as exc:
+            return _Entry(result=RecordResult("invalid", f"decode= failed: {described(exc)}"))
         if self._id is not None:
-            key = self._id(value)
+            try:
+                key = self._id(value)
+            except Exception as exc:
+                return _Entry(result=RecordResult("invalid", f"id= failed: {described(exc)}"))
         return _Entry(value, key)
 
     async def _send(self, entries: Sequence[_Entry[T]], promise: Ack) -> list[RecordResult]:

@@ -96,6 +96,17 @@ class Retries:
         #: The time (s of the loop) since which there is a connection; None while it is lost.
         self._connected_at: float | None = None
 
+    @property
+    def most(self) -> float:
+        """The longest delay (s) between attempts, unless the server asks for a longer one."""
+        return self._reconnect.most.total_seconds()
+
+    @property
+    def give_up_after(self) -> float | None:
+        """The time (s) without success after which ``failed`` is raised; None: never."""
+        bound = self._reconnect.give_up_after
+        return None if bound is None else bound.total_seconds()
+
     def connected(self) -> None:
         """Take notice that the connection was opened again; for operations without ``renew``."""
         self._connected_at = asyncio.get_running_loop().time()
@@ -110,7 +121,8 @@ class Retries:
 
         ``renew`` replaces what belonged to the lost connection, before the next attempt; it may lose it again. A
         ``ServerBusy``, if it is one of ``lost``, delays the next attempt by ``retry_after`` at least. Raises ``failed``
-        after ``Reconnect.give_up_after``, and at once what is no lost connection.
+        after ``Reconnect.give_up_after``, or at once if that delay would last longer. Raises at once what is no lost
+        connection.
         """
         now = asyncio.get_running_loop().time
         first_loss, attempt = 0.0, 0
@@ -129,7 +141,7 @@ class Retries:
                 if attempt == 1:
                     first_loss = now()
                     self._log(logging.WARNING, "connection_lost", f"lost: {described(exc)}")
-                self._give_up_if_late(now() - first_loss, attempt, exc)
+                self.give_up_if_late(now() - first_loss, attempt, exc)
                 delay = self._reconnect.delay_before(attempt, self._random)
                 await asyncio.sleep(max(delay, _least_delay(exc)))
             else:
@@ -149,11 +161,15 @@ class Retries:
         after = f"again after {end - first_loss:.1f} s and {attempts} attempts"
         self._log(logging.INFO, "connection_back", after)
 
-    def _give_up_if_late(self, since: float, attempts: int, cause: BaseException) -> None:
-        bound = self._reconnect.give_up_after
-        if bound is not None and since >= bound.total_seconds():
+    def give_up_if_late(self, since: float, attempts: int, cause: BaseException) -> None:
+        """Raise ``failed`` if the loss has lasted for the bound (``since``, s), or would until the next attempt."""
+        bound, least = self._reconnect.give_up_after, _least_delay(cause)
+        if bound is None:
+            return
+        if since >= bound.total_seconds() or since + least > bound.total_seconds():
+            due = f", the next attempt is due in {least:,.0f} s" if least else ""
             raise self._failed(
-                f"{self._place}: no connection for {since:.0f} s and {attempts} attempts (give_up_after={bound}): "
+                f"{self._place}: no connection for {since:.0f} s and {attempts} attempts (give_up_after={bound}){due}: "
                 f"{described(cause)}"
             ) from cause
 

@@ -222,3 +222,28 @@ def test_a_busy_server_is_not_asked_before_the_time_that_it_names() -> None:
 
     assert (answer, server.calls) == ("answer", 2)
     assert time >= 90.0
+
+
+@pytest.mark.parametrize("delay", [61.0, 1e9, float("inf")])
+def test_a_delay_of_the_server_beyond_the_bound_is_given_up_at_once(delay: float) -> None:
+    policy = Reconnect(give_up_after=timedelta(minutes=1))
+    server = Server(ServerBusy("later", retry_after=delay))
+
+    async def main() -> float:
+        with pytest.raises(SourceError, match=r"due in [\d,inf]+ s: .*later"):
+            await Retries("x", policy, lost=(ServerBusy,), failed=SourceError).run(server.ask)
+        return asyncio.get_running_loop().time()
+
+    assert virtual_time.run(main) < 1
+    assert server.calls == 1
+
+
+def test_a_delay_of_the_server_within_the_bound_is_waited_for() -> None:
+    policy = Reconnect(give_up_after=timedelta(minutes=1))
+    server = Server(ServerBusy("later", retry_after=59.0))
+
+    answer = virtual_time.run(
+        lambda: Retries("x", policy, lost=(ServerBusy,), failed=SourceError).run(server.ask)
+    )
+
+    assert answer == "answer"

@@ -8,7 +8,16 @@ from typing import cast
 
 import pytest
 
-from aflow.connect import Batch, Committable, Delivery, Sink, SinkError, Writer, WriterContext
+from aflow.connect import (
+    Batch,
+    Committable,
+    Delivery,
+    Sink,
+    SinkError,
+    SourceError,
+    Writer,
+    WriterContext,
+)
 from aflow.testing import check_sink
 from aflow.testing.virtual_time import virtual_time
 
@@ -31,6 +40,7 @@ class Fault(Enum):
     RECOVERS_WHAT_IT_IS_NOT_TOLD = auto()
     ACCEPTS_FOREIGN_OUTPUT = auto()
     STUMBLES_OVER_FOREIGN_OUTPUT = auto()
+    REFUSES_FOREIGN_OUTPUT_WITH_ANOTHER_ERROR = auto()
 
 
 class Safe(Sink[str]):
@@ -72,7 +82,10 @@ class Safe(Sink[str]):
             return one if one in self.waiting else (0, 0)
         if self.fault is Fault.STUMBLES_OVER_FOREIGN_OUTPUT:
             return one[0] + 0, one[1] + 0
-        if not isinstance(committable, tuple) or one not in self.prepared:
+        known = isinstance(committable, tuple) and one in self.prepared
+        if self.fault is Fault.REFUSES_FOREIGN_OUTPUT_WITH_ANOTHER_ERROR and not known:
+            raise SourceError(f"{committable!r} was not prepared here")
+        if not known:
             raise SinkError(f"{committable!r} was not prepared here")
         return one
 
@@ -133,6 +146,7 @@ COMPLAINTS: dict[Fault, str] = {
     Fault.RECOVERS_EVERYTHING: r"after recover\(\) from two checkpoints",
     Fault.RECOVERS_WHAT_IT_IS_NOT_TOLD: r"after recover\(\) without a checkpoint to continue from",
     Fault.ACCEPTS_FOREIGN_OUTPUT: r"recover\(\) accepts '../foreign', which it has not prepared",
+    Fault.REFUSES_FOREIGN_OUTPUT_WITH_ANOTHER_ERROR: r"'../foreign'.* fails with SourceError",
     Fault.STUMBLES_OVER_FOREIGN_OUTPUT: r"recover\(\) of '../foreign'.* fails with TypeError",
 }
 

@@ -314,3 +314,30 @@ async def test_only_a_durable_source_keeps_the_promise() -> None:
 
     with pytest.raises(FlowDefinitionError, match="takes a DurablePushSource"):
         ingest(source)
+
+
+def fails_for_x(one: Order) -> str:
+    return {"a": "1", "b": "2"}[one.id]
+
+
+async def test_a_record_without_an_id_is_invalid_and_the_others_are_accepted(
+    tmp_path: Path,
+) -> None:
+    async with accepting(orders(tmp_path), of=Order, id=fails_for_x) as client:
+        answer = await client.post("/orders", json=[order("a"), order("x"), order("b")])
+
+    assert answer.status_code == 207
+    results = answer.json()["results"]
+    assert [one["status"] for one in results] == ["accepted", "invalid", "accepted"]
+    assert results[1]["reason"] == "id= failed: KeyError: 'x'"
+
+
+async def test_any_error_of_a_decoder_is_that_of_its_record(tmp_path: Path) -> None:
+    def decode(data: bytes) -> Order:
+        return {b"1": Order("a", 1)}[data]
+
+    async with accepting(orders(tmp_path), decode=decode) as client:
+        answer = await client.post("/orders", content=b"1\n2\n", headers=LINES)
+
+    assert answer.status_code == 207
+    assert answer.json()["results"][1]["reason"] == "decode= failed: KeyError: b'2'"

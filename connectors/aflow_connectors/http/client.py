@@ -7,7 +7,7 @@ back: the request is repeated, not before ``Retry-After``. All others, such as 4
 reach another one. A redirect to another origin is an error that names it.
 
 **Secrets.** Credentials are settings of the client. A URL with a user name is refused. Messages have the URL without
-its query, and where they quote the server, values of headers are replaced.
+its query, and where they quote the server, values of headers and cookies, and passwords, are replaced.
 """
 
 from __future__ import annotations
@@ -19,13 +19,14 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from http.cookies import Morsel
 from inspect import signature
 from io import BytesIO
 from typing import Any, Final, cast
 from urllib.parse import urljoin
 
 import aiohttp
-from multidict import CIMultiDict
+from multidict import CIMultiDict, CIMultiDictProxy
 from yarl import URL
 
 from aflow.connect import ConnectorError, SourceError
@@ -74,6 +75,9 @@ _RESERVED: Final = frozenset(
 #: Bytes of a body that are sent at once, at most.
 _PIECE: Final = 1 << 18
 
+#: Digits of a delay; one of more is invalid.
+_MOST_DIGITS: Final = 10
+
 #: Characters of the body of an error in its message, at most.
 _QUOTED: Final = 200
 
@@ -117,18 +121,28 @@ class Endpoint:
         return _within_origin(self.url, reference)
 
     def without_secrets(self, text: str) -> str:
-        """Return ``text`` without the values of the headers that the client sends."""
+        """Return ``text`` without the values of headers, cookies and passwords that the client sends."""
         headers = CIMultiDict[str](self.settings.get("headers") or {})
         values = [str(value) for value in headers.values()]
-        auth: object = self.settings.get("auth")
-        if isinstance(auth, aiohttp.BasicAuth):
-            login, password, _ = cast("tuple[str, str, str]", auth)
-            values += [b64encode(f"{login}:{password}".encode()).decode(), password]
+        values += _cookie_values(self.settings.get("cookies"))
+        auths: list[object] = [self.settings.get("auth"), self.settings.get("proxy_auth")]
+        for auth in auths:
+            if isinstance(auth, aiohttp.BasicAuth):
+                login, password, _ = cast("tuple[str, str, str]", auth)
+                values += [b64encode(f"{login}:{password}".encode()).decode(), password]
+        proxy: object = self.settings.get("proxy")
+        if isinstance(proxy, (str, URL)):
+            values.append(URL(proxy).password or "")
         for value in values:
             for part in {value, value.rpartition(" ")[2]}:
                 if len(part) >= _SECRET:
                     text = text.replace(part, "…")
         return text
+
+
+def _cookie_values(cookies: Any) -> list[str]:
+    pairs: Any = cookies.items() if hasattr(cookies, "items") else cookies or ()
+    return [str(value.value if isinstance(value, Morsel) else value) for _, value in pairs]
 
 
 #: Least characters of a value that is taken for a secret.
@@ -169,6 +183,8 @@ async def request(
             url = _redirected(endpoint, method, response.status, url, target, failed)
     except aiohttp.ClientConnectorCertificateError as exc:
         raise failed(f"{endpoint.place}: the certificate is not valid: {exc}") from exc
+    except aiohttp.ConnectionTimeoutError:  # its text has the query of the URL
+        raise TimeoutError(f"no connection to {endpoint.place} in time") from None
     except aiohttp.ClientResponseError as exc:  # no HTTP
         raise aiohttp.ClientPayloadError(f"the answer is no HTTP: {exc.message}") from exc
     raise failed(f"{endpoint.place}: more than {_MOST_REDIRECTS} redirects")
@@ -234,7 +250,7 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
     """Return the delay (s) that ``Retry-After`` asks for; None without one, or if it is invalid."""
     text = headers.get("Retry-After", "").strip()
     if text.isascii() and text.isdigit():
-        return float(text)
+        return float(text) if len(text) <= _MOST_DIGITS else None
     try:
         when = parsedate_to_datetime(text)
         sent = headers.get("Date")
@@ -242,6 +258,12 @@ def retry_after(headers: Mapping[str, str]) -> float | None:
         return max(0.0, (when - now).total_seconds())
     except (TypeError, ValueError, OverflowError):
         return None
+
+
+def joined_headers(headers: CIMultiDictProxy[str]) -> dict[str, str]:
+    """Return headers with names in lower case; values of a repeated one are joined with commas (RFC 9110, 5.3)."""
+    names = dict.fromkeys(name.lower() for name in headers)
+    return {name: ", ".join(headers.getall(name)) for name in names}
 
 
 async def body_of(

@@ -4,7 +4,7 @@ Reference: https://html.spec.whatwg.org/multipage/server-sent-events.html, "Inte
 
 The parser gets bytes, in pieces of any size, and returns the complete events. An event ends with an empty line; what
 follows the last one is never an event. Beyond the standard, an event of more than ``max_bytes`` is returned without
-most of its data, and marked.
+most of its data, and marked, and ``retry`` is an hour at most.
 """
 
 from __future__ import annotations
@@ -13,6 +13,12 @@ from collections.abc import Sequence
 from typing import Final, NamedTuple
 
 _BOM: Final = b"\xef\xbb\xbf"
+
+#: The longest delay (s) that a server may ask for.
+_MOST_RETRY: Final = 3600.0
+
+#: Digits of a delay; one of more is ignored.
+_MOST_DIGITS: Final = 10
 
 #: Bytes of an event that is too large which are kept, to show them.
 _KEPT: Final = 4096
@@ -94,8 +100,8 @@ class EventParser:
             self._type = value.decode("utf-8", "replace")
         elif name == b"id" and b"\0" not in value:
             self._id = value.decode("utf-8", "replace")
-        elif name == b"retry" and value.isdigit():
-            self.retry = int(value) / 1000
+        elif name == b"retry" and value.isdigit() and len(value) <= _MOST_DIGITS:
+            self.retry = min(int(value) / 1000, _MOST_RETRY)
 
     def _end_event(self) -> ServerSentEvent | None:
         self.last_id = self._id

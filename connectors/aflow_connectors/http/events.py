@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import logging
 from collections.abc import Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
@@ -229,24 +230,25 @@ class EventFeed:
         if last_id:
             headers["Last-Event-ID"] = last_id
         async with AsyncExitStack() as stack:
-            response = await stack.enter_async_context(
-                request(
-                    self._endpoint,
-                    self._session,
-                    "GET",
-                    self._endpoint.url,
-                    failed=SourceError,
-                    timeout=self._timeout,
-                    headers=headers,
+            async with asyncio.timeout(self._timeout.sock_connect):
+                response = await stack.enter_async_context(
+                    request(
+                        self._endpoint,
+                        self._session,
+                        "GET",
+                        self._endpoint.url,
+                        failed=SourceError,
+                        timeout=self._timeout,
+                        headers=headers,
+                    )
                 )
-            )
-            await check_status(self._endpoint, response, SourceError)
-            if response.status == 204:
-                raise StreamEnded(for_good=True)
-            if response.content_type != _TYPE:
-                raise SourceError(
-                    f"{self._endpoint.place}: the response has the type {response.content_type!r}, not {_TYPE!r}"
-                )
+                await check_status(self._endpoint, response, SourceError)
+                if response.status == 204:
+                    raise StreamEnded(for_good=True)
+                if response.content_type != _TYPE:
+                    raise SourceError(
+                        f"{self._endpoint.place}: the response has the type {response.content_type!r}, not {_TYPE!r}"
+                    )
             self._open = stack.pop_all()
         self._response = response
         self._parser = EventParser(max_bytes=self._max_bytes, last_id=last_id)

@@ -17,6 +17,7 @@ from aflow.connect import BadRecord, Tag
 from aflow.errors import FlowDefinitionError, shown
 from aflow_connectors.bad_records import BadRecords
 from aflow_connectors.formats import Format, Json
+from aflow_connectors.http.link_header import linked
 from aflow_connectors.json_decoder import json_decoder
 from aflow_connectors.messages import MessageDecoder, RawMessage
 
@@ -29,11 +30,11 @@ class HttpPage(Generic[T]):
     """A response of a service, for the function that returns the cursor of the following one."""
 
     records: Sequence[T]
-    """All valid records of the response, at least one."""
+    """All valid records of the response. With ``dead_letters`` there may be none: all entries are invalid."""
     url: str
     """The address of the request, with its query."""
     headers: Mapping[str, str]
-    """Headers of the response; names in lower case."""
+    """Headers of the response; names in lower case, values of repeated ones joined with commas."""
     body: bytes
 
     def json(self) -> Any:
@@ -42,12 +43,7 @@ class HttpPage(Generic[T]):
 
     def link(self, rel: str = "next") -> str | None:
         """Return the address with this relation in the header ``Link`` (RFC 8288); None if there is none."""
-        for part in self.headers.get("link", "").split(","):
-            address, *parameters = (one.strip() for one in part.split(";"))
-            wanted = {f'rel="{rel}"', f"rel={rel}"}
-            if address.startswith("<") and address.endswith(">") and wanted & set(parameters):
-                return address[1:-1]
-        return None
+        return linked(self.headers.get("link", ""), rel)
 
 
 @dataclass(frozen=True, slots=True)

@@ -54,9 +54,9 @@ class HttpPoll(Source[T]):
     The list is at the path ``records`` of the JSON, like "data.items"; by default the body is the list. Records are
     decoded as ``of``, or in another ``format``, which gets the JSON of each.
 
-    ``cursor`` maps a response with records (``HttpPage``) to what the following request needs: an address of the same
+    ``cursor`` maps a response with entries (``HttpPage``) to what the following request needs: an address of the same
     origin, as ``page.link("next")`` returns, parameters of the query, or None at the present end. Following pages are
-    requested at once until one has no records or the cursor stays the same. The records at one cursor may only grow
+    requested at once until one has no entries or the cursor stays the same. The records at one cursor may only grow
     at their end. Without ``cursor`` each response is emitted as a whole unless the service says by ``ETag`` or
     ``Last-Modified`` that it has not changed. ``start`` is the first cursor. ``until="now"`` ends the source at the
     present end.

@@ -8,8 +8,10 @@ cursor. A response is read from the entry after the last emitted one. Once all a
 the next cursor. As long as it is new, the following page is requested at once; else the same one after ``every``.
 
 **Without one**, each response with other validators, or without any, is a new list, and is emitted as a whole. A job
-that restarts in the middle of such a list continues there if the validators are still the same, else it emits the new
-one.
+that restarts in the middle of such a list continues there if the validators are still the same, or if there are none
+and the list is not shorter than what was emitted. Else it emits the new one.
+
+**Without the list**, a response is one bad record, and the position does not change: the next request is the same.
 """
 
 from __future__ import annotations
@@ -30,6 +32,8 @@ from aflow_connectors.http.client import (
     check_status,
     client_timeout,
     closed,
+    joined_headers,
+    place_of,
     request,
 )
 from aflow_connectors.http.pages import HttpPage, PageDecoder, PageRecords
@@ -41,7 +45,7 @@ Cursor: TypeAlias = str | Mapping[str, str | int | float]
 """An address, absolute or relative to that of the source, or parameters of its query."""
 
 CursorOf: TypeAlias = Callable[[HttpPage[T]], Cursor | None]
-"""Maps a response with records to the cursor of the following one; None if there is none yet."""
+"""Maps a response with entries to the cursor of the following one; None if there is none yet."""
 
 
 @dataclass(frozen=True)
@@ -80,6 +84,11 @@ class PollPosition:
             "whole": self.whole,
         }
 
+    @property
+    def has_validators(self) -> bool:
+        """True if the response had an ``ETag`` or ``Last-Modified``."""
+        return self.etag is not None or self.modified is not None
+
     def is_of_the_response_of(self, other: PollPosition) -> bool:
         """Return True if the validators say that both are positions of the same response."""
         if self.etag is None and other.etag is None:
@@ -111,7 +120,8 @@ class PollReader(Reader[T], Generic[T]):
         self._entries = PageRecords(0, [], None, [])
         #: Loop time of the next request.
         self._due = 0.0
-        self._has_ended = False
+        # A source that reads a single list may be restored after its end.
+        self._has_ended = settings.ends_now and settings.cursor_of is None and self._at.whole
         #: True if the last chunk said so.
         self._is_idle = False
 
@@ -152,27 +162,35 @@ class PollReader(Reader[T], Generic[T]):
             headers=_conditions(at) if at.whole else None,
         ) as response:
             await check_status(settings.endpoint, response, SourceError)
-            headers = {name.lower(): value for name, value in response.headers.items()}
+            headers = joined_headers(response.headers)
             if response.status in (204, 304):
                 self._wait()
                 return
             body = await body_of(settings.endpoint, response, settings.max_bytes, SourceError)
         entries = await self._decoder.decode(body)
         # No await from here on, so that a cancelled read has either the whole response or nothing of it.
+        self._entries = entries
+        if entries.rejected and not entries.count:  # without the list
+            self._page = HttpPage(entries.values, url, headers, body)
+            return
         new = replace(at, etag=headers.get("etag"), modified=headers.get("last-modified"))
-        new = replace(new, emitted=self._emitted_of(at, new), whole=False)
-        self._at, self._entries = new, entries
-        if entries.count > new.emitted or (entries.rejected and not entries.count):
+        new = replace(new, emitted=self._emitted_of(at, new, entries.count), whole=False)
+        self._at = new
+        if entries.count > new.emitted:
             self._page = HttpPage(entries.values, url, headers, body)
         else:
             self._at = replace(new, whole=True)
             self._wait()
 
-    def _emitted_of(self, before: PollPosition, now: PollPosition) -> int:
-        """Return the number of entries at the beginning of the new response that were emitted earlier."""
+    def _emitted_of(self, before: PollPosition, now: PollPosition, count: int) -> int:
+        """Return the number of entries, of the ``count`` of the new response, that were emitted earlier."""
         if self._settings.cursor_of is not None:
             return before.emitted
-        return before.emitted if before.is_of_the_response_of(now) else 0
+        if not (before.has_validators or now.has_validators):
+            is_same = not before.whole and before.emitted <= count
+        else:
+            is_same = before.is_of_the_response_of(now)
+        return before.emitted if is_same else 0
 
     def _url(self) -> str:
         endpoint, cursor = self._settings.endpoint, self._at.cursor
@@ -183,8 +201,8 @@ class PollReader(Reader[T], Generic[T]):
                 return endpoint.joined(cursor)
             except ValueError:
                 raise SourceError(
-                    f"{endpoint.place}: the cursor {shown(cursor)} is no address of the same scheme, host and port, to "
-                    f"which alone the headers of client= may be sent"
+                    f"{endpoint.place}: the cursor {shown(place_of(cursor))} is no address of the same scheme, host "
+                    f"and port, to which alone the headers of client= may be sent"
                 ) from None
         return str(URL(endpoint.url).update_query(dict(cursor)))
 
@@ -196,15 +214,18 @@ class PollReader(Reader[T], Generic[T]):
 
     def _chunk(self, limit: int) -> Chunk[T]:
         entries, start = self._entries, self._at.emitted
+        if not entries.count:  # without the list: the position is that of the last list
+            self._page = None
+            self._wait()
+            rejected = [bad for _, bad in entries.rejected]
+            return Chunk([], self._at.stored(), rejected=rejected)
         stop = min(entries.count, start + limit)
         if entries.numbers is None:
             values = entries.values[start:stop]
         else:
             pairs = zip(entries.numbers, entries.values, strict=True)
             values = [value for number, value in pairs if start <= number < stop]
-        rejected = [
-            bad for number, bad in entries.rejected if start <= number < max(stop, start + 1)
-        ]
+        rejected = [bad for number, bad in entries.rejected if start <= number < stop]
         self._at = replace(self._at, emitted=stop)
         if stop >= entries.count:
             self._finish_page()
@@ -214,7 +235,7 @@ class PollReader(Reader[T], Generic[T]):
         page, self._page = self._page, None
         assert page is not None
         self._at = replace(self._at, whole=True)
-        following = self._following(page) if page.records else None
+        following = self._following(page) if self._entries.count else None
         if following is None or following == self._at.cursor:
             self._wait()
         else:

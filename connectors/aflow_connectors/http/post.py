@@ -5,12 +5,16 @@ that honours it applies a request once, although an attempt whose answer was los
 
 **Status.** 2xx is success. Busy servers and lost connections are attempted again (``client.py``). So is 409 after an
 attempt whose answer was lost: the service still processes that one (draft-ietf-httpapi-idempotency-key-header).
+408 and 5xx without 503 do not tell whether the service has the request, so they count as a lost answer, and so does a
+run before a crash. A 409 that lasts for ``Reconnect.give_up_after`` is a refusal.
+
 Statuses that are about the records (``ABOUT_RECORDS``) hand the request to ``on_refused``, if there is one. All others
 fail: no record is the reason for wrong credentials or a wrong address.
 """
 
 from __future__ import annotations
 
+import asyncio
 import inspect
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
@@ -26,8 +30,10 @@ from aflow_connectors.http.client import (
     check_busy,
     client_timeout,
     closed,
+    is_busy,
     quoted,
     request,
+    retry_after,
 )
 from aflow_connectors.http.requests import RefusedRequest, Request
 from aflow_connectors.reconnect import Reconnect, Retries, ServerBusy
@@ -36,6 +42,14 @@ ABOUT_RECORDS: Final = frozenset({400, 406, 409, 413, 415, 422})
 """Statuses with which a service refuses what was sent."""
 
 _CONFLICT: Final = 409
+
+
+class _AnswerLost(ServerBusy):
+    """The service may process the request, or may have taken it."""
+
+
+class _RequestInProgress(ServerBusy):
+    """The service answers 409 to a repeated request; the message has its answer."""
 
 
 @dataclass(frozen=True)
@@ -58,22 +72,37 @@ class Poster:
         self._settings = settings
         self._session: aiohttp.ClientSession | None = None
 
-    async def send(self, key: str, sent: Request) -> None:
-        """Send a request. Return when the service has taken it, or ``on_refused`` has. Raises ``SinkError``."""
+    async def send(self, key: str, sent: Request, *, repeated: bool = False) -> None:
+        """Send a request. Return when the service has taken it, or ``on_refused`` has. Raises ``SinkError``.
+
+        ``repeated`` is True if an earlier run may have sent it.
+        """
         retries = Retries(self._place, self._settings.reconnect, lost=LOST, failed=SinkError)
-        #: Attempts whose answer was lost.
-        unknown: list[BaseException] = []
+        now = asyncio.get_running_loop().time
+        #: Loop time of the first of consecutive answers that an earlier attempt is in progress; None without them.
+        conflict_since: float | None = None
 
         async def attempt() -> None:
+            nonlocal repeated, conflict_since
             try:
-                await self._attempt(key, sent, repeated=bool(unknown))
-            except ServerBusy:
-                raise
+                await self._attempt(key, sent, repeated=repeated)
             except LOST as exc:
-                unknown.append(exc)
+                repeated = repeated or type(exc) is not ServerBusy
+                if not isinstance(exc, _RequestInProgress):
+                    conflict_since = None
+                elif conflict_since is None:
+                    conflict_since = now()
                 raise
 
-        await retries.run(attempt)
+        try:
+            await retries.run(attempt)
+        except SinkError as exc:
+            bound, conflict = self._settings.reconnect.give_up_after, exc.__cause__
+            if bound is None or conflict_since is None:
+                raise
+            if now() - conflict_since < bound.total_seconds():
+                raise  # the service may still process it
+            await self._refused(key, sent, _CONFLICT, str(conflict))
 
     async def close(self) -> None:
         """Close the connections."""
@@ -98,10 +127,12 @@ class Poster:
                 await response.release()  # the connection is used again
                 return
             text = await quoted(settings.endpoint, response)
-            check_busy(response.status, text, response.headers)
-            if response.status == _CONFLICT and repeated:
-                raise ServerBusy(f"status {text}")
             status = response.status
+            if _is_outcome_unknown(status):
+                raise _AnswerLost(f"status {text}", retry_after=retry_after(response.headers))
+            check_busy(status, text, response.headers)
+            if status == _CONFLICT and repeated:
+                raise _RequestInProgress(text)
         await self._refused(key, sent, status, text)
 
     async def _refused(self, key: str, sent: Request, status: int, text: str) -> None:
@@ -131,3 +162,8 @@ class Poster:
                 await done
         except Exception as exc:
             raise SinkError(f"{self._place}: on_refused= failed: {described(exc)}") from exc
+
+
+def _is_outcome_unknown(status: int) -> bool:
+    """Return True for statuses of servers that may have passed the request on, and then lost its answer."""
+    return is_busy(status) and (status == 408 or (status >= 500 and status != 503))

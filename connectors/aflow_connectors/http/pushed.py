@@ -5,7 +5,8 @@ returned, and the position after the last returned record, at which a new connec
 
 **Ends.** A server that ends the stream in order gets another connection after a short delay, without a warning: many do
 so regularly. A lost connection is logged, and renewed as ``Reconnect`` says, with growing delays if connections bring
-no messages. Received records are returned first.
+no messages. If such connections are lost for ``give_up_after``, none of them after more than ``most``, the reader
+fails. Received records are returned first.
 """
 
 from __future__ import annotations
@@ -111,8 +112,11 @@ class PushedReader(Reader[T], Generic[T]):
         self._received: list[Received] = []
         #: The end of the connection, an error; None while there is one.
         self._end: Exception | None = None
-        #: Consecutive lost connections without messages.
+        #: Consecutive lost connections without messages, and the loop time of the first loss.
         self._fruitless = 0
+        self._fruitless_since = 0.0
+        #: Loop time of the last successful connect.
+        self._connected_at = 0.0
         #: Loop time since which the reader waits for records; None while there are some.
         self._waiting_since: float | None = None
         #: True if the reader has said since then that it is idle.
@@ -149,8 +153,10 @@ class PushedReader(Reader[T], Generic[T]):
             received = await self._feed.receive()
         except StreamEnded as end:
             self._end = end
+            self._fruitless = 0
         except LOST as exc:
             self._end = cast(Exception, exc)
+            self._on_loss(self._end)
         else:
             if received:
                 self._received.extend(received)
@@ -158,17 +164,27 @@ class PushedReader(Reader[T], Generic[T]):
             if any(not isinstance(one, SkippedMessage) for one in received):
                 self._waiting_since, self._is_idle = None, False
 
+    def _on_loss(self, loss: Exception) -> None:
+        """Count the loss. Raises ``SourceError`` if none of the last connections was of use for too long."""
+        now = asyncio.get_running_loop().time()
+        if not self._fruitless or now - self._connected_at > self._retries.most:
+            self._fruitless, self._fruitless_since = 0, now
+        self._fruitless += 1
+        self._retries.give_up_if_late(now - self._fruitless_since, self._fruitless, loss)
+
     async def _connect_again(self, end: Exception) -> None:
         pause = self._feed.pause
         if isinstance(end, StreamEnded):
             await asyncio.sleep(PAUSE if pause is None else pause)
             await self._retries.run(self._connect)
             return
-        least = 0.0
-        if self._fruitless:
-            least = min(_FRUITLESS * 2.0 ** min(self._fruitless, 10), _MOST_FRUITLESS)
-        self._fruitless += 1
-        losses = [ServerBusy(described(end), retry_after=max(least, pause or 0.0))]
+        least = pause or 0.0
+        if self._fruitless > 1:
+            bound = min(_FRUITLESS * 2.0 ** min(self._fruitless - 1, 10), _MOST_FRUITLESS)
+            least = max(least, bound)
+        if self._retries.give_up_after is not None:
+            least = min(least, self._retries.give_up_after / 2)  # so that there is an attempt
+        losses = [ServerBusy(described(end), retry_after=least)]
 
         async def connect() -> None:
             # The first attempt is the connection that was lost: so the loss is logged, and delays the next one.
@@ -180,6 +196,7 @@ class PushedReader(Reader[T], Generic[T]):
 
     async def _connect(self) -> None:
         await self._feed.connect(self._position)
+        self._connected_at = asyncio.get_running_loop().time()
 
     def _time_until_idle(self) -> float | None:
         now = asyncio.get_running_loop().time()

@@ -121,7 +121,7 @@ class HttpSink(Sink[T], Generic[T]):
         poster = Poster(name, self._settings)
         try:
             for one in sorted(prepared, key=lambda one: (one.checkpoint, one.subtask)):
-                await send_prepared(poster, one, self._in_flight)
+                await send_prepared(poster, one, self._in_flight, repeated=True)
         finally:
             await poster.close()
         self._owners[name] = owners.pop() if owners else new_owner()

@@ -285,6 +285,8 @@ class WebSocketFeed:
             raise SourceError(
                 f"{place} refuses the WebSocket: {exc.status} {reason}{hint}"
             ) from None
+        except aiohttp.ConnectionTimeoutError:  # its text has the query of the URL
+            raise TimeoutError(f"no connection to {place} in time") from None
         except aiohttp.ClientConnectorCertificateError as exc:
             raise SourceError(f"{place}: the certificate is not valid: {exc}") from exc
         except aiohttp.ClientResponseError as exc:

@@ -81,8 +81,13 @@ async def send_prepared(
     prepared: PreparedRequests,
     in_flight: int,
     requests: Sequence[Request] | None = None,
+    *,
+    repeated: bool = False,
 ) -> None:
-    """Send requests, ``in_flight`` at a time; ``requests`` are the same with their records. Raises ``SinkError``."""
+    """Send requests, ``in_flight`` at a time; ``requests`` are the same with their records. Raises ``SinkError``.
+
+    ``repeated`` is True if an earlier run may have sent them.
+    """
     if requests is None:
         requests = [Request(body) for body in prepared.bodies]
     waiting = deque(enumerate(requests))
@@ -92,7 +97,7 @@ async def send_prepared(
         while waiting and not failures:
             number, request = waiting.popleft()
             try:
-                await poster.send(prepared.key(number), request)
+                await poster.send(prepared.key(number), request, repeated=repeated)
             except SinkError as exc:  # a group of tasks would wrap it
                 failures.append(exc)
 

@@ -128,7 +128,7 @@ def _enum(schema: Any) -> Convert:
 
     def convert(value: Any) -> Any:
         value = value.value if isinstance(value, Enum) else value
-        if value not in symbols:
+        if not isinstance(value, str) or value not in symbols:  # others may have no hash
             raise FormatError(f"{shown(value)} is not one of {', '.join(schema['symbols'])}")
         return value
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from http.cookies import SimpleCookie
+
 import aiohttp
 import pytest
 
@@ -32,6 +34,8 @@ from aflow_connectors.reconnect import ServerBusy
         ({"Retry-After": "soon"}, None),
         ({"Retry-After": "-5"}, None),
         ({"Retry-After": "²"}, None),
+        ({"Retry-After": "9" * 11}, None),
+        ({"Retry-After": "9" * 400}, None),
         ({}, None),
     ],
     ids=str,
@@ -58,14 +62,24 @@ def test_busy_statuses_are_those_that_a_repetition_can_change() -> None:
 
 
 def test_secrets_are_not_in_texts() -> None:
+    morsel = SimpleCookie({"other": "hunter2-morsel"})["other"]
     with pytest.warns(DeprecationWarning, match="BasicAuth"):
         auth = aiohttp.BasicAuth("me", "hunter2-password")
+    with pytest.warns(DeprecationWarning, match="BasicAuth"):
+        proxy_auth = aiohttp.BasicAuth("me", "hunter2-proxy")
     headers = {"X-Api-Key": "hunter2-key", "Authorization": "Bearer hunter2-token"}
-    client = {"headers": headers, "auth": auth}
+    client = {
+        "headers": headers,
+        "auth": auth,
+        "proxy": "http://me:hunter2-url@proxy/",
+        "proxy_auth": proxy_auth,
+        "cookies": {"session": "hunter2-cookie", "other": morsel},
+    }
     endpoint = endpoint_of("HttpPoll", "https://host/path?key=hunter2", client)
 
     text = endpoint.without_secrets(
-        f"hunter2-key Bearer hunter2-token hunter2-password {auth.encode()}"
+        f"hunter2-key Bearer hunter2-token hunter2-password {auth.encode()} "
+        f"hunter2-proxy {proxy_auth.encode()} hunter2-url hunter2-cookie hunter2-morsel"
     )
 
     assert "hunter2" not in text

@@ -99,6 +99,19 @@ def test_the_delay_is_that_of_the_last_valid_field() -> None:
     assert parser.retry == 2.5
 
 
+@pytest.mark.parametrize(
+    ("digits", "seconds"), [("3600001", 3600.0), ("9" * 10, 3600.0), ("9" * 5000, None)]
+)
+def test_the_delay_is_an_hour_at_most_and_endless_numbers_are_ignored(
+    digits: str, seconds: float | None
+) -> None:
+    parser = EventParser(max_bytes=10_000)
+
+    parser.feed(f"retry: {digits}\n".encode())
+
+    assert parser.retry == seconds
+
+
 @pytest.mark.parametrize("size", [99, 100])
 def test_an_event_of_the_largest_size_is_whole(size: int) -> None:
     assert parsed(b"data: " + b"x" * size + b"\n\n", max_bytes=100) == [event("x" * size)]

@@ -10,13 +10,15 @@ from datetime import timedelta
 from itertools import pairwise
 from typing import Any
 
+import aiohttp
 import pytest
 from aiohttp import web
 
 from aflow.connect import BadRecord, SourceError, Tag
-from aflow_connectors.http import HttpEvents
+from aflow_connectors.http import HttpEvents, HttpPoll, HttpWebSocket
 from aflow_connectors.message import Message
-from tests.connectors.http.reading import FAST, opened, read, read_from, reason_after_a_crash
+from aflow_connectors.reconnect import Reconnect
+from tests.connectors.http.reading import FAST, HASTY, opened, read, read_from, reason_after_a_crash
 from tests.connectors.http.service import Replaying, serving
 from tests.connectors.proxy import Proxy
 
@@ -236,3 +238,79 @@ async def test_connections_without_events_are_renewed_with_growing_delays() -> N
     delays = [later - earlier for earlier, later in pairwise(times)]
     assert delays[1] >= 0.1
     assert delays[2] >= 0.2
+
+
+class Cutting:
+    """Begins each response, and ends it at once: by a cut of the connection, or in order."""
+
+    def __init__(self, *, in_order: bool = False) -> None:
+        self._in_order = in_order
+        self.requests = 0
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        self.requests += 1
+        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
+        await response.prepare(request)
+        if self._in_order:
+            await response.write(b"retry: 5\n\n")
+        else:
+            assert request.transport is not None
+            request.transport.abort()
+        return response
+
+
+async def test_connections_that_are_always_cut_without_events_are_given_up() -> None:
+    service = Cutting()
+    reconnect = Reconnect(
+        delay=FAST.delay, most=timedelta(seconds=5), give_up_after=timedelta(milliseconds=300)
+    )
+    async with serving(service.handle) as url, asyncio.timeout(5):
+        with pytest.raises(SourceError, match=r"no connection for .* attempts \(give_up_after="):
+            await read_from(HttpEvents(url, reconnect=reconnect), 1)
+
+    assert service.requests > 2
+
+
+async def test_a_server_that_ends_streams_in_order_is_never_given_up() -> None:
+    service = Cutting(in_order=True)
+    async with serving(service.handle) as url:
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(0.3):
+                await read_from(HttpEvents(url, reconnect=HASTY), 1)
+
+    assert service.requests > 5
+
+
+async def test_a_server_that_begins_no_response_is_asked_again_without_a_heartbeat_too() -> None:
+    service = Replaying(2)
+    requests: list[str] = []
+
+    async def handle(request: web.Request) -> web.StreamResponse:
+        requests.append(request.path)
+        if len(requests) == 1:
+            await asyncio.sleep(3600)
+        return await service.handle(request)
+
+    async with serving(handle) as url, asyncio.timeout(5):
+        source = HttpEvents(
+            f"{url}/events", heartbeat=None, timeout=timedelta(milliseconds=100), reconnect=FAST
+        )
+        found = await read_from(source, 2)
+
+    assert found == numbers(0, 1)
+
+
+@pytest.mark.parametrize("make", [HttpEvents, HttpPoll, HttpWebSocket])
+async def test_no_message_shows_the_query_of_a_service_that_accepts_no_connection(
+    make: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def connect(*args: object, **settings: object) -> None:
+        raise TimeoutError
+
+    monkeypatch.setattr(aiohttp.TCPConnector, "connect", connect)
+    scheme = "ws" if make is HttpWebSocket else "http"
+    source = make(f"{scheme}://127.0.0.1:1/path?token=secret", reconnect=HASTY)
+    with pytest.raises(SourceError, match=r"no connection to .*/path in time") as caught:
+        await read_from(source, 1)
+
+    assert "secret" not in str(caught.value)

@@ -322,7 +322,7 @@ async def test_a_cursor_function_that_fails_or_leads_elsewhere_is_an_error() -> 
         return 7
 
     def elsewhere(page: HttpPage[Any]) -> str:
-        return "http://127.0.0.1:1/"
+        return "http://127.0.0.1:1/?token=secret"
 
     cases: list[tuple[Any, str]] = [
         (failing, "cursor= failed: KeyError"),
@@ -331,10 +331,114 @@ async def test_a_cursor_function_that_fails_or_leads_elsewhere_is_an_error() -> 
     ]
     async with serving(Answers(numbers(1)).handle) as url:
         for cursor, message in cases:
-            with pytest.raises(SourceError, match=message):
+            with pytest.raises(SourceError, match=message) as caught:
                 await read_from(HttpPoll(url, cursor=cursor), 2)
+            assert "secret" not in str(caught.value)
 
 
 async def test_a_foreign_position_is_refused() -> None:
     with pytest.raises(SourceError, match="another kind of source"):
         await HttpPoll("http://127.0.0.1:1/").reader((await HttpPoll("http://h/").splits())[0], 7)
+
+
+async def test_a_response_without_the_list_repeats_no_entry_of_the_page() -> None:
+    service = Answers(numbers(0, 1), {"error": "down"}, numbers(0, 1, 2))
+    async with serving(service.handle) as url:
+        source = HttpPoll(url, cursor=lambda page: None, dead_letters=BAD, every=SOON)
+        async with opened(source) as reader:
+            first = await read(reader, 2)
+            chunks = [await reader.read(10) for _ in range(3)]
+            while not chunks[-1] or not chunks[-1].values:
+                chunks.append(await reader.read(10))
+
+    rejected = [bad.raw for chunk in chunks if chunk for bad in chunk.rejected]
+    assert first == numbers(0, 1)
+    assert [list(chunk.values) for chunk in chunks if chunk and chunk.values] == [numbers(2)]
+    assert rejected == [b'{"error": "down"}']
+
+
+async def test_a_response_without_the_list_keeps_the_validators_of_the_last_list() -> None:
+    first = web.json_response(numbers(0), headers={"ETag": '"1"'})
+    bad = web.json_response({}, headers={"ETag": '"2"'})
+    service = Answers(first, bad, web.Response(status=304))
+    async with serving(service.handle) as url:
+        source = HttpPoll(url, dead_letters=BAD, every=SOON)
+        async with opened(source) as reader:
+            await read(reader, 1)
+            with pytest.raises(TimeoutError):
+                async with timeout(0.05):
+                    await read(reader, 1)
+
+    conditions = {headers.get("If-None-Match") for _, headers in service.requests[1:]}
+    assert len(service.requests) > 2
+    assert conditions == {'"1"'}
+
+
+async def test_a_restart_within_a_list_without_validators_continues_there() -> None:
+    async with serving(Answers(numbers(*range(5))).handle) as url:
+        source = HttpPoll(url, until="now")
+        async with opened(source) as reader:
+            chunk = await reader.read(3)
+        assert chunk is not None
+
+        found = await read_from(source, 100, chunk.position)
+
+    assert list(chunk.values) + found == numbers(*range(5))
+
+
+async def test_a_shorter_list_without_validators_is_another_one() -> None:
+    async with serving(Answers(numbers(*range(5)), numbers(7, 8)).handle) as url:
+        source = HttpPoll(url, until="now")
+        async with opened(source) as reader:
+            chunk = await reader.read(3)
+        assert chunk is not None
+
+        found = await read_from(source, 100, chunk.position)
+
+    assert found == numbers(7, 8)
+
+
+async def test_a_restart_after_the_whole_list_does_not_read_it_again_with_until_now() -> None:
+    service = Answers(numbers(0, 1))
+    async with serving(service.handle) as url:
+        source = HttpPoll(url, until="now")
+        async with opened(source) as reader:
+            chunk = await reader.read(10)
+        assert chunk is not None
+
+        found = await read_from(source, 100, chunk.position)
+
+    assert (list(chunk.values), found) == (numbers(0, 1), [])
+
+
+async def test_pages_after_one_with_invalid_records_only_are_read() -> None:
+    pages: dict[str, Any] = {"0": ["bad"], "1": numbers(1)}
+
+    async def handle(request: web.Request) -> web.Response:
+        page = request.query.get("page", "0")
+        link = {"Link": '<?page=1>; rel="next"'} if page == "0" else {}
+        return web.json_response(pages[page], headers=link)
+
+    async with serving(handle) as url:
+        source = HttpPoll(
+            url, of=Number, cursor=lambda page: page.link(), dead_letters=BAD, until="now"
+        )
+        found = await read_from(source, 100)
+
+    assert found == [Number(1)]
+
+
+async def test_a_link_in_the_second_of_several_headers_is_followed() -> None:
+    async def handle(request: web.Request) -> web.Response:
+        response = web.json_response(numbers(int(request.query.get("page", "0"))))
+        if "page" not in request.query:
+            response.headers.add("Link", '</about>; rel="help"')
+            response.headers.add("Link", '<?page=1&sort=a,b;c>; title="a, <b>"; REL="last Next"')
+            response.headers.add("Link", '</me>; rel="author"')
+        return response
+
+    async with serving(handle) as url:
+        source = HttpPoll(url, cursor=lambda page: page.link(), until="now")
+        found = await read_from(source, 100)
+
+    assert found == numbers(0, 1)

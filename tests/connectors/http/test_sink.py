@@ -360,3 +360,54 @@ async def test_delivery_follows_the_choice() -> None:
 
 async def _prepared(writer: Writer[Any], checkpoint: int) -> Any:
     return await writer.prepare(checkpoint)
+
+
+@pytest.mark.parametrize("status", [408, 500, 502, 504])
+async def test_a_conflict_after_an_unclear_status_means_that_the_request_is_under_way(
+    status: int,
+) -> None:
+    ledger = Ledger()
+    ledger.answers = [status, 409]
+    async with serving(ledger.handle) as url:
+        await written(HttpSink(url, reconnect=FAST), numbers(1))
+
+    assert ledger.records == numbers(1)
+
+
+async def test_a_conflict_after_a_busy_service_is_a_refusal() -> None:
+    ledger = Ledger()
+    ledger.answers = [503, 429, 409]
+    async with serving(ledger.handle) as url:
+        with pytest.raises(SinkError, match="answers 409"):
+            await written(HttpSink(url, reconnect=FAST), numbers(1))
+
+
+async def _recovered(ledger: Ledger, *, refused: list[RefusedRequest[Any]] | None = None) -> None:
+    """Prepare a request, and send it in the recovery of another run."""
+    async with serving(ledger.handle) as url:
+        async with opened(HttpSink[Any](url, exactly_once=True), checkpoints=True) as writer:
+            await write(writer, numbers(1))
+            prepared = await _prepared(writer, 1)
+        on_refused = None if refused is None else refused.append
+        sink = HttpSink[Any](url, exactly_once=True, reconnect=HASTY, on_refused=on_refused)
+        await sink.recover("out", [prepared])
+
+
+async def test_a_conflict_of_a_recovered_request_means_that_it_is_under_way() -> None:
+    ledger = Ledger()
+    ledger.answers = [409, 409]
+    refused: list[RefusedRequest[Any]] = []
+    await _recovered(ledger, refused=refused)
+
+    assert (ledger.records, refused) == (numbers(1), [])
+
+
+async def test_a_conflict_that_lasts_is_a_refusal() -> None:
+    ledger = Ledger()
+    ledger.answers = [409] * 10_000
+    refused: list[RefusedRequest[Any]] = []
+    await _recovered(ledger, refused=refused)
+    with pytest.raises(SinkError, match="answers 409"):
+        await _recovered(ledger)
+
+    assert [one.status for one in refused] == [409]

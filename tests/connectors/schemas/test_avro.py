@@ -359,6 +359,16 @@ def test_a_value_that_is_not_of_the_schema_is_refused(
         assert f"field {field_name}" in str(raised.value)
 
 
+def test_a_value_without_a_hash_is_of_the_branch_after_an_enumeration() -> None:
+    kind = {"type": "enum", "name": "Kind", "symbols": ["A", "B"]}
+    union = ["null", kind, {"type": "array", "items": "string"}]
+    fields = [{"name": "kind", "type": union}]
+    form = Avro(schema={"type": "record", "name": "Tagged", "fields": fields})
+
+    for record in ({"kind": ["A"]}, {"kind": "B"}, {"kind": None}):
+        assert form.decode(form.encode(record)) == record
+
+
 def test_a_missing_field_is_refused_and_so_is_one_that_the_schema_does_not_have() -> None:
     form = Avro(schema=WIDE)
     without = {name: value for name, value in GOOD.items() if name != "big"}
