@@ -136,6 +136,7 @@ orders = st.builds(
 OF_ORDERS = Avro(Order)
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(orders)
 def test_a_record_of_all_types_is_decoded_as_it_was_encoded(order: Order) -> None:
