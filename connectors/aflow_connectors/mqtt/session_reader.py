@@ -73,7 +73,9 @@ class SessionReader(Reader[T], Generic[T]):
         self._decoder = decoder
         self._retries = retries
         self._name = f"{settings.server.place}, client {settings.session.client_id!r}"
-        self._ledger = DeliveryLedger(self._name, _REMEMBER, position)
+        self._ledger = DeliveryLedger(
+            self._name, position, remember=_REMEMBER, prefetch=settings.session.prefetch
+        )
         #: True once the broker must have the session.
         self._expects_session = position is not None
         #: True until a chunk tells a restart that there is a session.
