@@ -72,6 +72,8 @@ _RESERVED: Final = frozenset(
         "properties",
         "logger",
         "max_queued_incoming_messages",
+        "max_queued_outgoing_messages",
+        "max_inflight_messages",
     }
 )
 
