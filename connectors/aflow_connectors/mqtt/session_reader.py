@@ -151,7 +151,7 @@ class SessionReader(Reader[T], Generic[T]):
         try:
             await connection.open()
             if not connection.session_present:
-                self._on_new_session()
+                await self._on_new_session(connection)
             await connection.subscribe(list(settings.filters), retained=settings.retained)
         except BaseException:
             await connection.close()
@@ -160,7 +160,7 @@ class SessionReader(Reader[T], Generic[T]):
         self._connection = connection
         self._waiting_since = None
 
-    def _on_new_session(self) -> None:
+    async def _on_new_session(self, connection: MqttConnection) -> None:
         """Apply ``on_lost_session`` if there was a session. Raises ``SourceError`` if it is "fail"."""
         if not self._expects_session:
             return
@@ -169,6 +169,8 @@ class SessionReader(Reader[T], Generic[T]):
             f"lost. Did it expire (session_expiry), or does the broker not store sessions on disk?"
         )
         if self._settings.on_lost_session == "fail":
+            # A restart must find no session either: else it would continue without an error.
+            await connection.end_session()
             raise SourceError(f"{lost} on_lost_session='continue' continues with a new one")
         self._ledger.on_session_lost()
         extra = {"event": "session_lost", "place": self._name}
