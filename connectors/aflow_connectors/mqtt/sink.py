@@ -12,6 +12,7 @@ from aflow.connect import Batch, Delivery, Sink, SinkError, Writer, WriterContex
 from aflow.errors import FlowDefinitionError, described, shown
 from aflow_connectors.broker_arguments import checked_format, checked_function
 from aflow_connectors.formats import Format, Json, Raw
+from aflow_connectors.in_flight import parts
 from aflow_connectors.messages import Headers, HeadersOf, MessageEncoder, RawMessage
 from aflow_connectors.mqtt.client import (
     PATIENCE,
@@ -23,9 +24,6 @@ from aflow_connectors.mqtt.client import (
 from aflow_connectors.reconnect import Reconnect, Retries, checked_reconnect
 
 T = TypeVar("T")
-
-#: Messages that wait for their confirmation at a time.
-_IN_FLIGHT: Final = 1_000
 
 #: Bytes of a topic, and of a payload, by the protocol.
 _LONGEST_TOPIC: Final = 65_535
@@ -157,8 +155,7 @@ class TopicWriter(Writer[T]):
 
     async def write(self, batch: Batch[T]) -> None:
         messages = await self._mapper.of(batch)
-        for start in range(0, len(messages), _IN_FLIGHT):
-            part = messages[start : start + _IN_FLIGHT]
+        for part in parts(messages, _size):
             # All of it is published again after a lost connection, so the order of each topic is kept.
             await self._retries.run(partial(self._publish, part), renew=self._open)
 
@@ -185,9 +182,12 @@ class TopicWriter(Writer[T]):
             for topic, payload, headers in messages
         ]
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(PATIENCE) as patience:
                 for message, waiting in zip(messages, confirmed, strict=True):
+                    must_wait = not waiting.done()
                     connection.check_confirmation(await waiting, message.topic)
+                    if must_wait:  # the broker makes progress
+                        patience.reschedule(asyncio.get_running_loop().time() + PATIENCE)
         except TimeoutError as exc:
             raise BrokerLost(f"no confirmations for {PATIENCE:.0f} s") from exc
 
@@ -207,6 +207,10 @@ def _checked_topic(owner: str, topic: Any) -> Any:
     raise FlowDefinitionError(
         f"{owner}: the topic must be a name or a function of the record, not {shown(topic)}, {_RULE}"
     )
+
+
+def _size(message: Publication) -> int:
+    return len(message.payload)
 
 
 def _no_key(record: object) -> None:

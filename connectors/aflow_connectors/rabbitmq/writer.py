@@ -12,6 +12,7 @@ from uuid import uuid4
 
 from aflow.connect import Batch, SinkError, Writer
 from aflow.errors import described, shown
+from aflow_connectors.in_flight import parts
 from aflow_connectors.messages import Headers, MessageEncoder, RawMessage
 from aflow_connectors.rabbitmq.client import (
     PATIENCE,
@@ -26,8 +27,8 @@ from aflow_connectors.reconnect import Retries
 
 T = TypeVar("T")
 
-#: Messages that wait for their confirmation at a time.
-_IN_FLIGHT: Final = 1_000
+#: Time (s) between two looks at the confirmations.
+_SLICE: Final = 1.0
 
 #: Bytes of a routing key, by the protocol.
 _LONGEST: Final = 255
@@ -129,8 +130,7 @@ class ConfirmedWriter(Writer[T]):
 
     async def write(self, batch: Batch[T]) -> None:
         messages = await self._mapper.of(batch)
-        for start in range(0, len(messages), _IN_FLIGHT):
-            waiting = messages[start : start + _IN_FLIGHT]
+        for waiting in parts(messages, _size):
             # Removes from `waiting` what is confirmed, so a repetition publishes the others.
             await self._retries.run(partial(self._publish, waiting), renew=self._open)
 
@@ -153,13 +153,15 @@ class ConfirmedWriter(Writer[T]):
     async def _publish(self, waiting: list[Publishing]) -> None:
         channel = self._channel
         assert channel is not None
-        publishing = asyncio.gather(*map(channel.publish, waiting), return_exceptions=True)
+        tasks = [asyncio.ensure_future(channel.publish(message)) for message in waiting]
+        publishing = asyncio.gather(*tasks, return_exceptions=True)
+        publishing.add_done_callback(_mark_retrieved)
         try:
-            async with asyncio.timeout(PATIENCE):
-                results = await publishing
-        except TimeoutError as exc:
-            raise ServerLost(f"no confirmations for {PATIENCE:.0f} s") from exc
-        errors = _errors(waiting, results)
+            await self._wait_while_confirmed(tasks, publishing)
+        finally:
+            publishing.cancel()  # no effect if all are done
+        await asyncio.wait([publishing])
+        errors = _errors(waiting, [_error(task) for task in tasks])
         waiting[:] = [message for message, _ in errors]
         for message, error in errors:
             if isinstance(error, Unroutable):
@@ -169,6 +171,35 @@ class ConfirmedWriter(Writer[T]):
                 ) from error
         if errors:
             raise errors[0][1]
+
+    async def _wait_while_confirmed(
+        self, tasks: Sequence[asyncio.Future[None]], publishing: asyncio.Future[Any]
+    ) -> None:
+        """Wait for all of ``publishing``, or until no further message was confirmed for ``PATIENCE``."""
+        now = asyncio.get_running_loop().time
+        confirmed, since = 0, now()
+        while not publishing.done() and now() - since < PATIENCE:
+            await asyncio.wait([publishing], timeout=_SLICE)
+            count = sum(task.done() and _error(task) is None for task in tasks)
+            if count > confirmed:
+                confirmed, since = count, now()
+
+
+def _mark_retrieved(publishing: asyncio.Future[Any]) -> None:
+    """Keep asyncio from logging that the publications were cancelled."""
+    if not publishing.cancelled():
+        publishing.exception()
+
+
+def _size(message: Publishing) -> int:
+    return len(message.body)
+
+
+def _error(task: asyncio.Future[None]) -> BaseException | None:
+    """Return the error of a publication that has ended; None if it was confirmed."""
+    if task.cancelled():
+        return ServerLost(f"no confirmations for {PATIENCE:.0f} s")
+    return task.exception()
 
 
 def _errors(
