@@ -157,14 +157,14 @@ class TopicWriter(Writer[T]):
         messages = await self._mapper.of(batch)
         for part in parts(messages, _size):
             # All of it is published again after a lost connection, so the order of each topic is kept.
-            await self._retries.run(partial(self._publish, part), renew=self._open)
+            await self._retries.run(partial(self._publish, part))
 
     async def close(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.close()
 
-    async def _open(self) -> None:
+    async def _open(self) -> MqttConnection:
         await self.close()
         connection = MqttConnection(self._server, SinkError)
         try:
@@ -173,10 +173,23 @@ class TopicWriter(Writer[T]):
             await connection.close()
             raise
         self._connection = connection
+        return connection
 
     async def _publish(self, messages: Sequence[Publication]) -> None:
-        connection = self._connection
-        assert connection is not None
+        """Publish messages, if need be on a new connection. Raises ``BrokerLost`` without a confirmation of each.
+
+        A new connection alone is no success: a broker may accept connections and confirm nothing.
+        """
+        connection = self._connection or await self._open()
+        try:
+            await self._publish_on(connection, messages)
+        except BrokerLost:
+            await self.close()
+            raise
+
+    async def _publish_on(
+        self, connection: MqttConnection, messages: Sequence[Publication]
+    ) -> None:
         confirmed = [
             connection.publish(topic, payload, retain=self.retain, headers=headers)
             for topic, payload, headers in messages
@@ -186,6 +199,8 @@ class TopicWriter(Writer[T]):
                 for message, waiting in zip(messages, confirmed, strict=True):
                     must_wait = not waiting.done()
                     connection.check_confirmation(await waiting, message.topic)
+                    if waiting is confirmed[0]:
+                        self._retries.connected()
                     if must_wait:  # the broker makes progress
                         patience.reschedule(asyncio.get_running_loop().time() + PATIENCE)
         except TimeoutError as exc:

@@ -132,14 +132,14 @@ class ConfirmedWriter(Writer[T]):
         messages = await self._mapper.of(batch)
         for waiting in parts(messages, _size):
             # Removes from `waiting` what is confirmed, so a repetition publishes the others.
-            await self._retries.run(partial(self._publish, waiting), renew=self._open)
+            await self._retries.run(partial(self._publish, waiting))
 
     async def close(self) -> None:
         channel, self._channel = self._channel, None
         if channel is not None:
             await channel.close()
 
-    async def _open(self) -> None:
+    async def _open(self) -> AmqpChannel:
         await self.close()
         channel = await self._server.open(SinkError, confirms=True)
         try:
@@ -149,10 +149,21 @@ class ConfirmedWriter(Writer[T]):
             await channel.close()
             raise
         self._channel = channel
+        return channel
 
     async def _publish(self, waiting: list[Publishing]) -> None:
-        channel = self._channel
-        assert channel is not None
+        """Publish messages, if need be on a new channel. Raises ``ServerLost`` without a confirmation of each.
+
+        A new channel alone is no success: a server with an alarm accepts connections and confirms nothing.
+        """
+        channel = self._channel or await self._open()
+        try:
+            await self._publish_on(channel, waiting)
+        except ServerLost:
+            await self.close()
+            raise
+
+    async def _publish_on(self, channel: AmqpChannel, waiting: list[Publishing]) -> None:
         tasks = [asyncio.ensure_future(channel.publish(message)) for message in waiting]
         publishing = asyncio.gather(*tasks, return_exceptions=True)
         publishing.add_done_callback(_mark_retrieved)
@@ -181,6 +192,8 @@ class ConfirmedWriter(Writer[T]):
         while not publishing.done() and now() - since < PATIENCE:
             await asyncio.wait([publishing], timeout=_SLICE)
             count = sum(task.done() and _error(task) is None for task in tasks)
+            if count and not confirmed:
+                self._retries.connected()
             if count > confirmed:
                 confirmed, since = count, now()
 

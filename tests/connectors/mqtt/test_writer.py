@@ -66,3 +66,12 @@ def test_messages_are_not_repeated_while_the_broker_confirms_others(
     virtual_time.run(lambda: write([b"x"] * 10))
 
     assert broker.published == 10
+
+
+def test_a_broker_that_confirms_nothing_is_given_up_though_it_accepts_connections(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sink, "MqttConnection", SlowBroker(None))
+
+    with pytest.raises(SinkError, match=r"give_up_after=0:05:00.*no confirmations"):
+        virtual_time.run(lambda: write([b"x"] * 10))

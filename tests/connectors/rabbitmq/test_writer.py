@@ -5,6 +5,8 @@ from __future__ import annotations
 import asyncio
 from typing import Any, cast
 
+import pytest
+
 from aflow.connect import Batch, SinkError
 from aflow.testing import virtual_time
 from aflow_connectors.formats import Raw
@@ -63,3 +65,10 @@ def test_only_messages_without_confirmation_are_repeated() -> None:
     virtual_time.run(lambda: write(server, [b"x"] * 5))
 
     assert server.published == [5, 2]
+
+
+def test_a_server_that_confirms_nothing_is_given_up_though_it_accepts_connections() -> None:
+    server = SlowServer(1, most=0)
+
+    with pytest.raises(SinkError, match=r"give_up_after=0:05:00.*no confirmations"):
+        virtual_time.run(lambda: write(server, [b"x"] * 10))
