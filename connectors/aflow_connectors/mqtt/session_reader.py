@@ -5,7 +5,9 @@ connected. A reader that continues at a position and finds no session has lost m
 
 **Deliveries.** A broker sends an unacknowledged message again after each connect, flagged as a duplicate and with the
 packet id of before. These and the topic and the payload identify it (``deliveries.py``). A packet id alone does not: a
-broker uses it again once the message is acknowledged, and 65,535 later messages at the latest.
+broker uses it again once the message is acknowledged, and 65,535 later messages at the latest. A new message with the
+packet id, topic and payload of an acknowledged one whose id is kept is dropped if it is sent again before it was read:
+the page of the connector names this limit.
 
 **Acknowledgements.** They are sent in the order of the deliveries, as MQTT demands. A round trip proves that they have
 arrived.
