@@ -164,15 +164,19 @@ class ConfirmedWriter(Writer[T]):
             raise
 
     async def _publish_on(self, channel: AmqpChannel, waiting: list[Publishing]) -> None:
-        tasks = [asyncio.ensure_future(channel.publish(message)) for message in waiting]
-        publishing = asyncio.gather(*tasks, return_exceptions=True)
+        unconfirmed = ServerLost(f"no confirmations for {PATIENCE:.0f} s")
+        results: list[BaseException | None] = [unconfirmed] * len(waiting)
+        publishing = asyncio.gather(
+            *(_publish(channel, message, results, n) for n, message in enumerate(waiting)),
+            return_exceptions=True,
+        )
         publishing.add_done_callback(_mark_retrieved)
         try:
-            await self._wait_while_confirmed(tasks, publishing)
+            await self._wait_while_confirmed(publishing, results)
         finally:
             publishing.cancel()  # no effect if all are done
         await asyncio.wait([publishing])
-        errors = _errors(waiting, [_error(task) for task in tasks])
+        errors = _errors(waiting, results)
         waiting[:] = [message for message, _ in errors]
         for message, error in errors:
             if isinstance(error, Unroutable):
@@ -184,14 +188,14 @@ class ConfirmedWriter(Writer[T]):
             raise errors[0][1]
 
     async def _wait_while_confirmed(
-        self, tasks: Sequence[asyncio.Future[None]], publishing: asyncio.Future[Any]
+        self, publishing: asyncio.Future[Any], results: Sequence[BaseException | None]
     ) -> None:
         """Wait for all of ``publishing``, or until no further message was confirmed for ``PATIENCE``."""
         now = asyncio.get_running_loop().time
         confirmed, since = 0, now()
         while not publishing.done() and now() - since < PATIENCE:
             await asyncio.wait([publishing], timeout=_SLICE)
-            count = sum(task.done() and _error(task) is None for task in tasks)
+            count = results.count(None)
             if count and not confirmed:
                 self._retries.connected()
             if count > confirmed:
@@ -208,11 +212,16 @@ def _size(message: Publishing) -> int:
     return len(message.body)
 
 
-def _error(task: asyncio.Future[None]) -> BaseException | None:
-    """Return the error of a publication that has ended; None if it was confirmed."""
-    if task.cancelled():
-        return ServerLost(f"no confirmations for {PATIENCE:.0f} s")
-    return task.exception()
+async def _publish(
+    channel: AmqpChannel, message: Publishing, results: list[BaseException | None], place: int
+) -> None:
+    """Set the result at ``place``: the error of the message, or None when it is confirmed."""
+    try:
+        await channel.publish(message)
+    except Exception as exc:
+        results[place] = exc
+    else:
+        results[place] = None
 
 
 def _errors(
