@@ -42,14 +42,20 @@ class Recognised:
 
 
 class DeliveryLedger:
-    """See the theory at the top of the module. ``name`` is that of the input, for messages."""
+    """See the theory at the top of the module. ``name`` is that of the input, for messages.
 
-    def __init__(self, name: str, remember: int, position: Position | None) -> None:
+    A restored position does not tell which of its messages were not acknowledged. There are at most ``prefetch``, so at
+    least as many ids are kept, and ``remember`` if that is more.
+    """
+
+    def __init__(
+        self, name: str, position: Position | None, *, remember: int, prefetch: int
+    ) -> None:
         self._name = name
-        self._remember = remember
+        self._remember = max(remember, prefetch)
         #: The number of the last message that was read.
         self.last, ids = self._decoded(position)
-        self._ids = MessageIds(remember, ids, self.last)
+        self._ids = MessageIds(self._remember, ids, self.last)
         #: In the order of their tags.
         self._waiting: deque[TaggedMessage] = deque()
 

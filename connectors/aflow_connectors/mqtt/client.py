@@ -72,6 +72,8 @@ _RESERVED: Final = frozenset(
         "properties",
         "logger",
         "max_queued_incoming_messages",
+        "max_queued_outgoing_messages",
+        "max_inflight_messages",
     }
 )
 
@@ -206,6 +208,19 @@ class MqttConnection:
             if code.value in _LATER:
                 raise BrokerLost(f"the broker does not accept a message to {topic!r} now: {code}")
             raise self._refused(f"topic {topic!r}: {code}")
+
+    async def end_session(self) -> None:
+        """Let the broker remove the session, and close the connection.
+
+        The session remains if the connection is lost meanwhile.
+        """
+        if not self.is_lost:
+            expiry = properties.Properties(packets.PacketTypes.DISCONNECT)
+            expiry.SessionExpiryInterval = 0
+            disconnected = self._client._disconnected
+            if self._client._client.disconnect(properties=expiry) == paho.MQTT_ERR_SUCCESS:
+                await asyncio.wait([disconnected], timeout=_CLOSING)
+        await self.close()
 
     async def close(self) -> None:
         """Close the connection; at most a moment is spent on telling the broker."""

@@ -5,7 +5,9 @@ connected. A reader that continues at a position and finds no session has lost m
 
 **Deliveries.** A broker sends an unacknowledged message again after each connect, flagged as a duplicate and with the
 packet id of before. These and the topic and the payload identify it (``deliveries.py``). A packet id alone does not: a
-broker uses it again once the message is acknowledged, and 65,535 later messages at the latest.
+broker uses it again once the message is acknowledged, and 65,535 later messages at the latest. A new message with the
+packet id, topic and payload of an acknowledged one whose id is kept is dropped if it is sent again before it was read:
+the page of the connector names this limit.
 
 **Acknowledgements.** They are sent in the order of the deliveries, as MQTT demands. A round trip proves that they have
 arrived.
@@ -73,7 +75,9 @@ class SessionReader(Reader[T], Generic[T]):
         self._decoder = decoder
         self._retries = retries
         self._name = f"{settings.server.place}, client {settings.session.client_id!r}"
-        self._ledger = DeliveryLedger(self._name, _REMEMBER, position)
+        self._ledger = DeliveryLedger(
+            self._name, position, remember=_REMEMBER, prefetch=settings.session.prefetch
+        )
         #: True once the broker must have the session.
         self._expects_session = position is not None
         #: True until a chunk tells a restart that there is a session.
@@ -149,7 +153,7 @@ class SessionReader(Reader[T], Generic[T]):
         try:
             await connection.open()
             if not connection.session_present:
-                self._on_new_session()
+                await self._on_new_session(connection)
             await connection.subscribe(list(settings.filters), retained=settings.retained)
         except BaseException:
             await connection.close()
@@ -158,7 +162,7 @@ class SessionReader(Reader[T], Generic[T]):
         self._connection = connection
         self._waiting_since = None
 
-    def _on_new_session(self) -> None:
+    async def _on_new_session(self, connection: MqttConnection) -> None:
         """Apply ``on_lost_session`` if there was a session. Raises ``SourceError`` if it is "fail"."""
         if not self._expects_session:
             return
@@ -167,6 +171,8 @@ class SessionReader(Reader[T], Generic[T]):
             f"lost. Did it expire (session_expiry), or does the broker not store sessions on disk?"
         )
         if self._settings.on_lost_session == "fail":
+            # A restart must find no session either: else it would continue without an error.
+            await connection.end_session()
             raise SourceError(f"{lost} on_lost_session='continue' continues with a new one")
         self._ledger.on_session_lost()
         extra = {"event": "session_lost", "place": self._name}

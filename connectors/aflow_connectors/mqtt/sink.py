@@ -12,6 +12,7 @@ from aflow.connect import Batch, Delivery, Sink, SinkError, Writer, WriterContex
 from aflow.errors import FlowDefinitionError, described, shown
 from aflow_connectors.broker_arguments import checked_format, checked_function
 from aflow_connectors.formats import Format, Json, Raw
+from aflow_connectors.in_flight import parts
 from aflow_connectors.messages import Headers, HeadersOf, MessageEncoder, RawMessage
 from aflow_connectors.mqtt.client import (
     PATIENCE,
@@ -23,9 +24,6 @@ from aflow_connectors.mqtt.client import (
 from aflow_connectors.reconnect import Reconnect, Retries, checked_reconnect
 
 T = TypeVar("T")
-
-#: Messages that wait for their confirmation at a time.
-_IN_FLIGHT: Final = 1_000
 
 #: Bytes of a topic, and of a payload, by the protocol.
 _LONGEST_TOPIC: Final = 65_535
@@ -157,17 +155,16 @@ class TopicWriter(Writer[T]):
 
     async def write(self, batch: Batch[T]) -> None:
         messages = await self._mapper.of(batch)
-        for start in range(0, len(messages), _IN_FLIGHT):
-            part = messages[start : start + _IN_FLIGHT]
+        for part in parts(messages, _size):
             # All of it is published again after a lost connection, so the order of each topic is kept.
-            await self._retries.run(partial(self._publish, part), renew=self._open)
+            await self._retries.run(partial(self._publish, part))
 
     async def close(self) -> None:
         connection, self._connection = self._connection, None
         if connection is not None:
             await connection.close()
 
-    async def _open(self) -> None:
+    async def _open(self) -> MqttConnection:
         await self.close()
         connection = MqttConnection(self._server, SinkError)
         try:
@@ -176,18 +173,36 @@ class TopicWriter(Writer[T]):
             await connection.close()
             raise
         self._connection = connection
+        return connection
 
     async def _publish(self, messages: Sequence[Publication]) -> None:
-        connection = self._connection
-        assert connection is not None
+        """Publish messages, if need be on a new connection. Raises ``BrokerLost`` without a confirmation of each.
+
+        A new connection alone is no success: a broker may accept connections and confirm nothing.
+        """
+        connection = self._connection or await self._open()
+        try:
+            await self._publish_on(connection, messages)
+        except BrokerLost:
+            await self.close()
+            raise
+
+    async def _publish_on(
+        self, connection: MqttConnection, messages: Sequence[Publication]
+    ) -> None:
         confirmed = [
             connection.publish(topic, payload, retain=self.retain, headers=headers)
             for topic, payload, headers in messages
         ]
         try:
-            async with asyncio.timeout(PATIENCE):
+            async with asyncio.timeout(PATIENCE) as patience:
                 for message, waiting in zip(messages, confirmed, strict=True):
+                    must_wait = not waiting.done()
                     connection.check_confirmation(await waiting, message.topic)
+                    if waiting is confirmed[0]:
+                        self._retries.connected()
+                    if must_wait:  # the broker makes progress
+                        patience.reschedule(asyncio.get_running_loop().time() + PATIENCE)
         except TimeoutError as exc:
             raise BrokerLost(f"no confirmations for {PATIENCE:.0f} s") from exc
 
@@ -207,6 +222,10 @@ def _checked_topic(owner: str, topic: Any) -> Any:
     raise FlowDefinitionError(
         f"{owner}: the topic must be a name or a function of the record, not {shown(topic)}, {_RULE}"
     )
+
+
+def _size(message: Publication) -> int:
+    return len(message.payload)
 
 
 def _no_key(record: object) -> None:

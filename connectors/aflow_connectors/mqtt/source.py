@@ -60,9 +60,10 @@ class MqttSource(Source[T]):
     failure of the job or the connection are recognised and dropped; after a crash of the broker they may be read twice.
 
     At most ``prefetch`` messages (1 to 65,535) wait for their checkpoint: then no more are delivered until it is
-    complete. ``retained`` messages are read when the session begins, unless it is False. A source that has had no
-    message for ``idle_after`` does not hold event time back. ``client`` are arguments of ``aiomqtt.Client``. Wrong
-    credentials raise ``SourceError`` at once, while a lost connection is renewed (``reconnect``).
+    complete. Messages of QoS 0 are not bounded. ``retained`` messages are read when the session begins, unless it is
+    False. A source that has had no message for ``idle_after`` does not hold event time back. ``client`` are arguments
+    of ``aiomqtt.Client``. Wrong credentials raise ``SourceError`` at once, while a lost connection is renewed
+    (``reconnect``).
     """
 
     bounded = False

@@ -68,7 +68,9 @@ class AcknowledgingReader(Reader[T], Generic[T]):
         self._decoder = decoder
         self._retries = retries
         self._name = f"{settings.server.place}, queue {queue!r}"
-        self._ledger = DeliveryLedger(self._name, settings.remember, position)
+        self._ledger = DeliveryLedger(
+            self._name, position, remember=settings.remember, prefetch=settings.prefetch
+        )
         self._channel: AmqpChannel | None = None
         #: With ``ends_now``, the deliveries that remain until the end.
         self._remaining = 0

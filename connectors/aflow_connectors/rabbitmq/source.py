@@ -76,8 +76,8 @@ class RabbitmqSource(Source[T]):
     message id. Queues must exist. Each is a split, and this source must be its only consumer. Needs checkpoints.
 
     A message that is delivered again after a failure is dropped if it has the ``message_id`` of one that was read; of
-    those that are acknowledged, the last ``remember`` are known. So each message is processed once. Messages without an
-    id, and all with ``exactly_once=False``, are processed at least once.
+    those that are acknowledged, the last ``remember`` are known, at least ``prefetch``. So each message is processed
+    once. Messages without an id, and all with ``exactly_once=False``, are processed at least once.
 
     At most ``prefetch`` messages (1 to 65,535) wait for their checkpoint: then no more are delivered until it is
     complete. ``until="now"`` ends a queue after as many messages as it has when it is opened. A queue that has had no

@@ -12,6 +12,7 @@ from uuid import uuid4
 
 from aflow.connect import Batch, SinkError, Writer
 from aflow.errors import described, shown
+from aflow_connectors.in_flight import parts
 from aflow_connectors.messages import Headers, MessageEncoder, RawMessage
 from aflow_connectors.rabbitmq.client import (
     PATIENCE,
@@ -26,8 +27,8 @@ from aflow_connectors.reconnect import Retries
 
 T = TypeVar("T")
 
-#: Messages that wait for their confirmation at a time.
-_IN_FLIGHT: Final = 1_000
+#: Time (s) between two looks at the confirmations.
+_SLICE: Final = 1.0
 
 #: Bytes of a routing key, by the protocol.
 _LONGEST: Final = 255
@@ -129,17 +130,16 @@ class ConfirmedWriter(Writer[T]):
 
     async def write(self, batch: Batch[T]) -> None:
         messages = await self._mapper.of(batch)
-        for start in range(0, len(messages), _IN_FLIGHT):
-            waiting = messages[start : start + _IN_FLIGHT]
+        for waiting in parts(messages, _size):
             # Removes from `waiting` what is confirmed, so a repetition publishes the others.
-            await self._retries.run(partial(self._publish, waiting), renew=self._open)
+            await self._retries.run(partial(self._publish, waiting))
 
     async def close(self) -> None:
         channel, self._channel = self._channel, None
         if channel is not None:
             await channel.close()
 
-    async def _open(self) -> None:
+    async def _open(self) -> AmqpChannel:
         await self.close()
         channel = await self._server.open(SinkError, confirms=True)
         try:
@@ -149,16 +149,33 @@ class ConfirmedWriter(Writer[T]):
             await channel.close()
             raise
         self._channel = channel
+        return channel
 
     async def _publish(self, waiting: list[Publishing]) -> None:
-        channel = self._channel
-        assert channel is not None
-        publishing = asyncio.gather(*map(channel.publish, waiting), return_exceptions=True)
+        """Publish messages, if need be on a new channel. Raises ``ServerLost`` without a confirmation of each.
+
+        A new channel alone is no success: a server with an alarm accepts connections and confirms nothing.
+        """
+        channel = self._channel or await self._open()
         try:
-            async with asyncio.timeout(PATIENCE):
-                results = await publishing
-        except TimeoutError as exc:
-            raise ServerLost(f"no confirmations for {PATIENCE:.0f} s") from exc
+            await self._publish_on(channel, waiting)
+        except ServerLost:
+            await self.close()
+            raise
+
+    async def _publish_on(self, channel: AmqpChannel, waiting: list[Publishing]) -> None:
+        unconfirmed = ServerLost(f"no confirmations for {PATIENCE:.0f} s")
+        results: list[BaseException | None] = [unconfirmed] * len(waiting)
+        publishing = asyncio.gather(
+            *(_publish(channel, message, results, n) for n, message in enumerate(waiting)),
+            return_exceptions=True,
+        )
+        publishing.add_done_callback(_mark_retrieved)
+        try:
+            await self._wait_while_confirmed(publishing, results)
+        finally:
+            publishing.cancel()  # no effect if all are done
+        await asyncio.wait([publishing])
         errors = _errors(waiting, results)
         waiting[:] = [message for message, _ in errors]
         for message, error in errors:
@@ -169,6 +186,42 @@ class ConfirmedWriter(Writer[T]):
                 ) from error
         if errors:
             raise errors[0][1]
+
+    async def _wait_while_confirmed(
+        self, publishing: asyncio.Future[Any], results: Sequence[BaseException | None]
+    ) -> None:
+        """Wait for all of ``publishing``, or until no further message was confirmed for ``PATIENCE``."""
+        now = asyncio.get_running_loop().time
+        confirmed, since = 0, now()
+        while not publishing.done() and now() - since < PATIENCE:
+            await asyncio.wait([publishing], timeout=_SLICE)
+            count = results.count(None)
+            if count and not confirmed:
+                self._retries.connected()
+            if count > confirmed:
+                confirmed, since = count, now()
+
+
+def _mark_retrieved(publishing: asyncio.Future[Any]) -> None:
+    """Keep asyncio from logging that the publications were cancelled."""
+    if not publishing.cancelled():
+        publishing.exception()
+
+
+def _size(message: Publishing) -> int:
+    return len(message.body)
+
+
+async def _publish(
+    channel: AmqpChannel, message: Publishing, results: list[BaseException | None], place: int
+) -> None:
+    """Set the result at ``place``: the error of the message, or None when it is confirmed."""
+    try:
+        await channel.publish(message)
+    except Exception as exc:
+        results[place] = exc
+    else:
+        results[place] = None
 
 
 def _errors(

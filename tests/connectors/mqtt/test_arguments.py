@@ -35,6 +35,8 @@ URL = "mqtt://user:my-secret@localhost"
         ({"reconnect": 5}, "reconnect="),
         ({"client": 5}, "client= must be a mapping"),
         ({"client": {"password": "x"}}, "client= has password, which the connector chooses"),
+        ({"client": {"max_inflight_messages": 5}}, "client= has max_inflight_messages, which"),
+        ({"client": {"max_queued_outgoing_messages": 5}}, "client= has max_queued_outgoing_"),
     ],
     ids=lambda one: None if isinstance(one, str) else next(iter(one)),
 )
