@@ -356,6 +356,37 @@ async def test_a_stream_that_has_lost_its_end_is_an_error(
         await values(await opened(source, position), 1)
 
 
+@pytest.mark.parametrize("later", [1, 300])
+async def test_data_that_the_server_has_lost_is_noticed_after_later_entries(
+    redis_server: TestServer, stream: str, later: int
+) -> None:
+    position = await read_two(redis_server, stream)
+    source = RedisSource(redis_server.url, stream)
+
+    redis_server.command("DEL", stream)
+    redis_server.add(stream, *numbered(1), ids=["1-0"])
+    redis_server.add(stream, *numbered(*range(later)))
+    with pytest.raises(SourceError, match="the server has lost data"):
+        await values(await opened(source, position), later + 1)
+
+
+async def test_lost_data_is_noticed_after_a_restart_before_the_end(
+    redis_server: TestServer, stream: str
+) -> None:
+    position = await read_two(redis_server, stream)
+    source = RedisSource(redis_server.url, stream)
+    redis_server.command("DEL", stream)
+    redis_server.add(stream, *numbered(1), ids=["1-0"])
+    redis_server.add(stream, *numbered(*range(300)))
+
+    reader = await opened(source, position)
+    chunk = await until_chunk(reader, lambda chunk: bool(chunk.values))
+    await reader.close()
+
+    with pytest.raises(SourceError, match="the server has lost data"):
+        await values(await opened(source, chunk.position), 300)
+
+
 async def test_a_stream_that_is_deleted_while_it_is_read_is_an_error(
     redis_server: TestServer, stream: str
 ) -> None:
