@@ -412,7 +412,11 @@ class JetStreamReader(Reader[T], Generic[T]):
                 f"{text}{hint} on_lost_messages='earliest' or 'latest' continues without the lost messages"
             )
         before = self._last
-        self._last = state.first - 1 if policy == "earliest" else state.last
+        has_lost_end = state.created == self._created and state.last < before
+        if policy == "earliest" and not has_lost_end:
+            self._last = state.first - 1
+        else:
+            self._last = state.last  # if it has lost its end, all up to there was read
         self._created = state.created
         extra = {"event": "messages_lost", "place": self._name, "asked": before}
         _logger.warning("%s It continues after %s.", text, self._last, extra=extra)

@@ -292,6 +292,11 @@ class EntryReader(Reader[T], Generic[T]):
         before = str(self._last)
         if state is None:
             self._last, self._count = BEGINNING, 0
+        elif policy == "earliest" and state.last < self._last and self._count is not None:
+            # The server has lost the end of the stream: all up to there was read.
+            self._last, self._count = state.last, state.added
+        elif policy == "earliest" and self._lost_data(state) is not None:
+            self._count = None  # later entries have ids after the position
         elif policy == "earliest":
             self._last, self._count = BEGINNING, state.added - state.length
         else:

@@ -342,6 +342,10 @@ async def test_a_stream_that_has_lost_its_end_is_an_error(
 
     with pytest.raises(SourceError, match="it ends at 6, before the position"):
         await opened(NatsSource(nats_server.url, stream, of=int), (7, position[1]))
+    source = NatsSource(nats_server.url, stream, of=int, on_lost_messages="earliest")
+    reader = await opened(source, (7, position[1]))
+    await nats_server.publish(stream, *texts(8))
+    assert await values(reader, 1) == [8]
 
 
 @pytest.mark.slow
