@@ -128,6 +128,8 @@ class JetStreamReader(Reader[T], Generic[T]):
         #: Messages that are under way for the last request; 0 if it has ended.
         self._requested = 0
         self._has_answer = False
+        #: True if the server has answered the last request with: no messages, or no further ones.
+        self._is_at_end = False
         self._most_bytes = _BYTES
         self._problem: str | None = None
         #: The connection to which the consumer belongs.
@@ -216,7 +218,7 @@ class JetStreamReader(Reader[T], Generic[T]):
                 if self._consumer is None:
                     await self._create_consumer(session)
             await self._request(session)
-            if not await self._wait(session) and state is not None and self._requested == 0:
+            if not await self._wait(session) and state is not None and self._is_at_end:
                 # Nothing was there after the state was read: all up to its end is of other subjects, or removed.
                 self._last = max(self._last, state.last)
                 if self._end is not None:
@@ -252,7 +254,7 @@ class JetStreamReader(Reader[T], Generic[T]):
         if self._end is not None or self._waiting_since is None:
             wait = b'"no_wait":true'
         body = b'{"batch":%d,"max_bytes":%d,%s}' % (_BATCH, self._most_bytes, wait)
-        self._requested, self._has_answer = _BATCH, False
+        self._requested, self._has_answer, self._is_at_end = _BATCH, False, False
         call = f"$JS.API.CONSUMER.MSG.NEXT.{self._stream}.{self._consumer}"
         await session.publish(call, body, f"{self._inbox}.x")
 
@@ -294,7 +296,7 @@ class JetStreamReader(Reader[T], Generic[T]):
     def _forget_consumer(self) -> None:
         """Drop what belongs to the consumer. Its messages that were not returned are fetched again."""
         self._consumer, self._inbox = None, ""
-        self._next_number, self._requested = 1, 0
+        self._next_number, self._requested, self._is_at_end = 1, 0, False
         self._received.clear()
 
     def _on_message(self, message: Any) -> None:
@@ -328,11 +330,12 @@ class JetStreamReader(Reader[T], Generic[T]):
         """A request has ended, or the consumer."""
         self._requested = 0
         status = headers.get("Status", "")
+        self._is_at_end = status in _NO_MESSAGES
         description = headers.get("Description", "").strip()
         if description.startswith("Message Size Exceeds"):
             if not self._has_answer:
                 self._most_bytes *= 2
-        elif status not in _NO_MESSAGES:
+        elif not self._is_at_end:
             self._problem = f"the consumer has ended: {status} {description}"
 
     async def _state(self) -> SequenceState:
@@ -409,7 +412,11 @@ class JetStreamReader(Reader[T], Generic[T]):
                 f"{text}{hint} on_lost_messages='earliest' or 'latest' continues without the lost messages"
             )
         before = self._last
-        self._last = state.first - 1 if policy == "earliest" else state.last
+        has_lost_end = state.created == self._created and state.last < before
+        if policy == "earliest" and not has_lost_end:
+            self._last = state.first - 1
+        else:
+            self._last = state.last  # if it has lost its end, all up to there was read
         self._created = state.created
         extra = {"event": "messages_lost", "place": self._name, "asked": before}
         _logger.warning("%s It continues after %s.", text, self._last, extra=extra)

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from inspect import signature
 from typing import Any, Final, TypeVar
-from urllib.parse import unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 
 from aflow.connect import ConnectorError
 from aflow.errors import FlowDefinitionError, described, shown
@@ -99,6 +99,7 @@ class RedisServer:
             raise FlowDefinitionError(
                 f"{self.owner}: the address must be a URL like 'redis://localhost:6379/0'"
             )
+        self._check_query(parts.query)
         if self.client is not None:
             self._check_settings(self.client)
         if not isinstance(self.timeout, timedelta) or self.timeout <= timedelta(0):
@@ -137,6 +138,17 @@ class RedisServer:
             decode_responses=as_text,
             encoding_errors="surrogateescape",
         )
+
+    def _check_query(self, query: str) -> None:
+        """Raise ``FlowDefinitionError`` for an option of the URL that the connector chooses.
+
+        The client would prefer it to the argument. ``db`` is the only place of the database in "unix://" addresses.
+        """
+        if wrong := sorted(parse_qs(query).keys() & (_RESERVED - {"db"})):
+            raise FlowDefinitionError(
+                f"{self.owner}: the query of the URL has {', '.join(wrong)}, which the connector or other arguments "
+                f"choose"
+            )
 
     def _check_settings(self, client: object) -> None:
         if not isinstance(client, Mapping):

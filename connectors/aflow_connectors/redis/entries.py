@@ -155,10 +155,14 @@ class PayloadDecoder(Generic[T]):
 
 
 class FieldsEncoder(Generic[T]):
-    """Encodes records as the fields of an entry or a hash; ``place`` names the sink in messages."""
+    """Encodes records as the fields of an entry or a hash; ``place`` names the sink in messages.
 
-    def __init__(self, place: str) -> None:
+    The key of a ``Message`` is an error unless ``ignore_key`` is True.
+    """
+
+    def __init__(self, place: str, *, ignore_key: bool = False) -> None:
         self._place = place
+        self._ignores_key = ignore_key
 
     async def encode(self, values: Sequence[T]) -> list[Fields]:
         """Return names and values for each record. Raises ``SinkError`` with the record for one that has none."""
@@ -168,7 +172,7 @@ class FieldsEncoder(Generic[T]):
         body: object = record
         if isinstance(body, Message):
             envelope = cast("Message[object, object]", body)
-            if envelope.key is not None or envelope.headers:
+            if envelope.headers or not (envelope.key is None or self._ignores_key):
                 raise SinkError(
                     f"{self._place}: record {shown(record)} has a key or headers, which format= stores"
                 )

@@ -264,9 +264,12 @@ class _UpsertCommands(Generic[T]):
         self._place = place
         self._key = key
         self._expire = expire
-        self._hashes = FieldsEncoder[T](place)
+        # The key of a Message is not stored: the function of the record names the key.
+        self._hashes = FieldsEncoder[T](place, ignore_key=True)
         self._strings = (
-            None if format is None else MessageEncoder[T](place, format, key_format=Raw())
+            None
+            if format is None
+            else MessageEncoder[T](place, format, key=_no_key, key_format=Raw())
         )
 
     async def of(self, values: Sequence[T]) -> list[list[RedisCommand]]:
@@ -288,6 +291,10 @@ class _UpsertCommands(Generic[T]):
         if self._expire is not None:
             commands.append((key, ["PEXPIRE", str(self._expire)]))
         return commands
+
+
+def _no_key(record: object) -> None:
+    return None
 
 
 def _named(place: str, argument: str, function: Callable[[T], object], record: T) -> str:

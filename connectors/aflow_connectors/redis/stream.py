@@ -16,7 +16,9 @@ since they cannot be told apart. Where ``c`` is unknown, as at an id in the midd
 stream. Until then, entries may be missing if the stream begins after the position.
 
 A last id before the position, or fewer entries than counted, mean that the server lost data, or that the stream was
-created again.
+created again. Producers may have written since: the entries after the position and those counted up to it are more than
+the stream has ever got then. All of them are known at the end of the stream. So after a restart, and after the entry of
+the position was not found, each read compares the counters until the end is reached once.
 
 **Waiting.** ``XREAD BLOCK`` only tells that there is an entry; the next read fetches it, with the check above.
 """
@@ -107,6 +109,8 @@ class EntryReader(Reader[T], Generic[T]):
         self._end: EntryId | None = None
         #: True if the entry ``_last`` was there at the last look, so that a read can begin with it.
         self._is_present = True
+        #: True until the counters were compared at the end of the stream.
+        self._is_unverified = position is not None
         #: Fetched entries that no chunk has returned yet, and the count after all of them.
         self._fetched: Sequence[Entry] = ()
         self._count_after: int | None = None
@@ -189,7 +193,7 @@ class EntryReader(Reader[T], Generic[T]):
 
     async def _fetch(self, limit: int) -> bool:
         """Fetch up to ``limit`` entries. Return False if there are none."""
-        if self._is_present and self._count is not None:
+        if self._is_present and self._count is not None and not self._is_unverified:
             found = cast(
                 "Sequence[Entry]",
                 await self._link.command(
@@ -197,6 +201,7 @@ class EntryReader(Reader[T], Generic[T]):
                 ),
             )
             self._is_present = bool(found) and _id(found[0]) == self._last
+            self._is_unverified = not self._is_present
             if self._is_present:
                 self._fetched = found[1:]
                 self._count_after = self._count + len(self._fetched)
@@ -219,6 +224,7 @@ class EntryReader(Reader[T], Generic[T]):
         is_all = len(found) <= limit and self._end is None and state.last >= self._last
         if is_all:
             self._count_after = state.added
+            self._is_unverified = False
         elif self._count is not None:
             self._count_after = self._count + len(self._fetched)
         else:
@@ -235,7 +241,7 @@ class EntryReader(Reader[T], Generic[T]):
         if state.last < last and count is not None:
             return f"the stream ends at {state.last}, before the position: the server has lost data"
         if state.first is not None and state.first <= last:
-            return None
+            return self._lost_data(state)
         if count is not None:
             removed = state.added - count - state.length
             if removed < 0:
@@ -244,6 +250,15 @@ class EntryReader(Reader[T], Generic[T]):
         if state.last <= last or state.added == state.length:
             return None
         return "entries after it may have been removed unread"
+
+    def _lost_data(self, state: StreamState) -> str | None:
+        """Return the description of lost data of the server if entries up to the position, and later ones, exist."""
+        if self._count is None:
+            return None
+        following = sum(_id(one) > self._last for one in state.entries)
+        if state.added >= self._count + following:
+            return None
+        return f"the stream has got fewer entries than were read: {state.added} in all, and the server has lost data"
 
     async def _look(self, count: int) -> StreamState | None:
         """Return the counters, and ``count`` entries from the position. None if there is no such stream."""
@@ -277,6 +292,11 @@ class EntryReader(Reader[T], Generic[T]):
         before = str(self._last)
         if state is None:
             self._last, self._count = BEGINNING, 0
+        elif policy == "earliest" and state.last < self._last and self._count is not None:
+            # The server has lost the end of the stream: all up to there was read.
+            self._last, self._count = state.last, state.added
+        elif policy == "earliest" and self._lost_data(state) is not None:
+            self._count = None  # later entries have ids after the position
         elif policy == "earliest":
             self._last, self._count = BEGINNING, state.added - state.length
         else:

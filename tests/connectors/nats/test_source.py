@@ -16,6 +16,7 @@ from aflow.testing import CollectSink, check_source
 from aflow_connectors.formats import Raw
 from aflow_connectors.message import Message
 from aflow_connectors.nats import NatsSource
+from aflow_connectors.nats import stream as stream_module
 from aflow_connectors.reconnect import Reconnect
 from tests.connectors.nats.server import NatsServer
 from tests.connectors.proxy import Proxy
@@ -341,6 +342,10 @@ async def test_a_stream_that_has_lost_its_end_is_an_error(
 
     with pytest.raises(SourceError, match="it ends at 6, before the position"):
         await opened(NatsSource(nats_server.url, stream, of=int), (7, position[1]))
+    source = NatsSource(nats_server.url, stream, of=int, on_lost_messages="earliest")
+    reader = await opened(source, (7, position[1]))
+    await nats_server.publish(stream, *texts(8))
+    assert await values(reader, 1) == [8]
 
 
 @pytest.mark.slow
@@ -375,6 +380,49 @@ async def test_a_consumer_that_the_server_has_removed_is_created_again(
     await nats_server.publish(stream, *texts(2))
 
     assert await values(reader, 1) == [2]
+
+
+async def at_the_end(server: NatsServer, stream: str, patch: pytest.MonkeyPatch) -> Reader[Any]:
+    """Read the only message of a stream, until the last request for more has ended."""
+    patch.setattr(stream_module, "_WAIT", 0.01)
+    await server.create(stream)
+    await server.publish(stream, *texts(1))
+    source = NatsSource(server.url, stream, format=Raw(), idle_after=timedelta(milliseconds=1))
+    reader = await opened(source)
+    inner: Any = reader
+    await until_chunk(reader, lambda chunk: chunk.values == texts(1))
+    await until_chunk(reader, lambda chunk: chunk.idle)
+    async with asyncio.timeout(20):
+        while inner._requested:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    return reader
+
+
+async def test_a_request_without_answer_does_not_skip_messages(
+    nats_server: NatsServer, stream: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reader: Any = await at_the_end(nats_server, stream, monkeypatch)
+    monkeypatch.setattr(stream_module, "_LAPSED", 0.1)
+    consumer = reader._consumer
+    await nats_server.administer(lambda context: context._jsm.delete_consumer(stream, consumer))
+    await nats_server.publish(stream, *texts(2))
+
+    assert await values(reader, 1) == texts(2)
+
+
+async def test_a_message_larger_than_a_request_is_not_skipped(
+    nats_server: NatsServer, stream: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stream_module, "_BYTES", 500)
+    reader = await at_the_end(nats_server, stream, monkeypatch)
+    await nats_server.publish(stream, b"x" * 1000)
+
+    chunk: Any = await reader.read(10)
+    while not chunk.values:
+        assert chunk.position[0] == 1
+        chunk = await reader.read(10)
+    await reader.close()
+    assert (chunk.values, chunk.position[0]) == ([b"x" * 1000], 2)
 
 
 async def test_a_stream_at_its_end_is_idle_once(nats_server: NatsServer, stream: str) -> None:

@@ -26,6 +26,11 @@ upsert: Callable[..., Any] = RedisUpsert
         (lambda: source("localhost:6379", "s"), "must be a URL like 'redis://"),
         (lambda: source(7, "s"), "the address must be a URL"),
         (lambda: source("redis://h:port", "s"), "the client cannot use the address"),
+        (
+            lambda: source("redis://h?socket_timeout=1&protocol=3", "s"),
+            "the query of the URL has protocol, socket_timeout, which",
+        ),
+        (lambda: sink("redis://h?decode_responses=1", "s"), "the URL has decode_responses, which"),
         (lambda: source(URL, ""), "the streams must be"),
         (lambda: source(URL, ["a", "a"]), "must be different"),
         (lambda: source(URL, "s", of=int, format=Raw()), "leave it out"),
@@ -67,6 +72,7 @@ def test_no_message_shows_a_secret() -> None:
         ("redis://user:hunter2@host:port", {}),
         ("redis://host:6379", {"password": "hunter2", "x": 1}),
         ("redis://host:6379?db=hunter2", {}),
+        ("redis://host:6379?protocol=hunter2", {}),
     ):
         with pytest.raises(FlowDefinitionError) as caught:
             source(url, "s", client=client)
@@ -75,6 +81,13 @@ def test_no_message_shows_a_secret() -> None:
     shown += [repr(made._settings), made._settings.server.place]
 
     assert not any("hunter2" in text for text in shown)
+
+
+def test_the_query_of_the_url_may_have_the_database_and_settings() -> None:
+    made = source("unix:///run/redis.sock?db=3&client_name=job", "s")
+
+    options = made._settings.server.open().connection_pool.connection_kwargs
+    assert (options["db"], options["client_name"]) == (3, "job")
 
 
 def test_delivery_follows_the_choice() -> None:

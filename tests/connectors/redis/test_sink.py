@@ -223,6 +223,19 @@ async def test_a_hash_is_replaced_removed_and_expires(
     assert redis_server.command("EXISTS", f"{stream}:2") == 0
 
 
+@pytest.mark.parametrize("format", [None, Json()], ids=["hash", "string"])
+async def test_an_upsert_stores_the_value_of_a_message_that_has_a_key(
+    redis_server: TestServer, stream: str, format: Any
+) -> None:
+    sink = RedisUpsert[Any](redis_server.url, lambda one: f"{stream}:{one.key}", format=format)
+
+    await written(sink, Message(7, {"a": 1}))
+
+    read = "HGETALL" if format is None else "GET"
+    expected = {b"a": b"1"} if format is None else b'{"a":1}'
+    assert redis_server.command(read, f"{stream}:7") == expected
+
+
 _Any = Message[Any, Any]
 
 

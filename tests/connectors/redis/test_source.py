@@ -318,6 +318,13 @@ async def test_entries_deleted_after_they_were_read_are_no_loss(
     assert found == ["0", "1", "2", "3", "4"]
 
 
+async def until_warned(caplog: pytest.LogCaptureFixture) -> None:
+    """Wait until a reader has logged that entries were lost."""
+    async with asyncio.timeout(20):
+        while not any(getattr(one, "event", "") == "entries_lost" for one in caplog.records):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+
+
 @pytest.mark.parametrize(("policy", "expected"), [("earliest", ["5", "6", "7"]), ("latest", ["7"])])
 async def test_a_policy_continues_after_lost_entries(
     redis_server: TestServer,
@@ -331,9 +338,7 @@ async def test_a_policy_continues_after_lost_entries(
     source = RedisSource(redis_server.url, stream, on_lost_entries=policy)
 
     reading = asyncio.create_task(values(await opened(source, position), len(expected)))
-    async with asyncio.timeout(20):
-        while not any(getattr(one, "event", "") == "entries_lost" for one in caplog.records):  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
+    await until_warned(caplog)
     redis_server.add(stream, *numbered(7))
 
     assert [one["n"] for one in await reading] == expected
@@ -354,6 +359,62 @@ async def test_a_stream_that_has_lost_its_end_is_an_error(
     redis_server.add(stream, *numbered(7), ids=["7-0"])
     with pytest.raises(SourceError, match="the stream was created again"):
         await values(await opened(source, position), 1)
+
+
+@pytest.mark.parametrize("later", [1, 300])
+async def test_data_that_the_server_has_lost_is_noticed_after_later_entries(
+    redis_server: TestServer, stream: str, later: int
+) -> None:
+    position = await read_two(redis_server, stream)
+    source = RedisSource(redis_server.url, stream)
+
+    redis_server.command("DEL", stream)
+    redis_server.add(stream, *numbered(1), ids=["1-0"])
+    redis_server.add(stream, *numbered(*range(later)))
+    with pytest.raises(SourceError, match="the server has lost data"):
+        await values(await opened(source, position), later + 1)
+
+
+@pytest.mark.parametrize("looks_before", [True, False])
+async def test_nothing_is_read_again_after_lost_data(
+    redis_server: TestServer,
+    stream: str,
+    caplog: pytest.LogCaptureFixture,
+    *,
+    looks_before: bool,
+) -> None:
+    position = await read_two(redis_server, stream)
+    redis_server.command("DEL", stream)
+    redis_server.add(stream, *numbered(1), ids=["1-0"])
+    source = RedisSource(redis_server.url, stream, on_lost_entries="earliest")
+
+    reader = await opened(source, position)
+    if looks_before:
+        reading = asyncio.create_task(values(reader, 1))
+        await until_warned(caplog)
+        redis_server.add(stream, *numbered(9))
+    else:
+        redis_server.add(stream, *numbered(9))
+        reading = asyncio.create_task(values(reader, 1))
+
+    assert await reading == [{"n": "9"}]
+
+
+async def test_lost_data_is_noticed_after_a_restart_before_the_end(
+    redis_server: TestServer, stream: str
+) -> None:
+    position = await read_two(redis_server, stream)
+    source = RedisSource(redis_server.url, stream)
+    redis_server.command("DEL", stream)
+    redis_server.add(stream, *numbered(1), ids=["1-0"])
+    redis_server.add(stream, *numbered(*range(300)))
+
+    reader = await opened(source, position)
+    chunk = await until_chunk(reader, lambda chunk: bool(chunk.values))
+    await reader.close()
+
+    with pytest.raises(SourceError, match="the server has lost data"):
+        await values(await opened(source, chunk.position), 300)
 
 
 async def test_a_stream_that_is_deleted_while_it_is_read_is_an_error(
