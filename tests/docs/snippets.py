@@ -25,37 +25,21 @@ FENCE: Final = re.compile(r"^(`{3,})(.*)$")
 INDENTED: Final = re.compile(r"^\s+`{3,}\s*(py|ipy)")
 NOT_RUN: Final = re.compile(r"^<!-- not run: \S.* -->$")
 OUTPUT: Final = "<!-- output -->"
-#: Documents whose snippets need Spark, by their paths in the project: tests/spark runs them.
-WITH_SPARK: Final = frozenset({"docs/guide/spark.md"})
-#: The same for a broker of Kafka: tests/connectors/kafka runs them.
-WITH_KAFKA: Final = frozenset({"docs/connectors/kafka.md"})
-#: Documents whose snippets need a service over HTTP: tests/connectors/http runs them.
-WITH_HTTP: Final = frozenset({"docs/connectors/http.md"})
-#: Documents whose snippets need a PostgreSQL server: tests/connectors/postgres runs them.
-WITH_POSTGRES: Final = frozenset({"docs/connectors/postgres.md"})
-#: Documents whose snippets need a schema registry: tests/connectors/schemas runs them.
-WITH_REGISTRY: Final = frozenset({"docs/connectors/formats.md"})
-#: Documents whose snippets need a server of the S3 protocol: tests/connectors/s3 runs them.
-WITH_S3: Final = frozenset({"docs/connectors/s3.md"})
-#: The same for a RabbitMQ server and an MQTT broker: tests/connectors/rabbitmq and tests/connectors/mqtt run them.
-WITH_RABBITMQ: Final = frozenset({"docs/connectors/rabbitmq.md"})
-WITH_MQTT: Final = frozenset({"docs/connectors/mqtt.md"})
-#: The same for Redis and NATS.
-WITH_REDIS: Final = frozenset({"docs/connectors/redis.md"})
-WITH_NATS: Final = frozenset({"docs/connectors/nats.md"})
-#: All documents that tests/docs leaves to the tests of a connector, or of Spark.
-WITH_SERVERS: Final = (
-    WITH_SPARK
-    | WITH_KAFKA
-    | WITH_HTTP
-    | WITH_POSTGRES
-    | WITH_REGISTRY
-    | WITH_S3
-    | WITH_RABBITMQ
-    | WITH_MQTT
-    | WITH_REDIS
-    | WITH_NATS
-)
+_PROJECT: Final = Path(__file__).parents[2]
+
+#: Documents whose snippets need a server or Spark, and the tests that run them.
+ELSEWHERE: Final = {
+    "docs/connectors/formats.md": "tests/connectors/schemas/test_page.py",
+    "docs/connectors/http.md": "tests/connectors/http/test_page.py",
+    "docs/connectors/kafka.md": "tests/connectors/kafka/test_page.py",
+    "docs/connectors/mqtt.md": "tests/connectors/mqtt/test_page.py",
+    "docs/connectors/nats.md": "tests/connectors/nats/test_page.py",
+    "docs/connectors/postgres.md": "tests/connectors/postgres/test_page.py",
+    "docs/connectors/rabbitmq.md": "tests/connectors/rabbitmq/test_page.py",
+    "docs/connectors/redis.md": "tests/connectors/redis/test_page.py",
+    "docs/connectors/s3.md": "tests/connectors/s3/test_page.py",
+    "docs/guide/spark.md": "tests/spark/test_guide.py",
+}
 #: Other words for Python, under which a block would be shown in colour but would not run.
 ALIASES: Final = {"py", "python3", "pycon", "ipython"}
 
@@ -126,6 +110,14 @@ def snippets(markdown: str) -> list[Snippet]:
         elif not NOT_RUN.match(block.above):
             found.append(Snippet(block.line, block.text))
     return found
+
+
+def run_document(
+    document: str, *, name: str | None = None, given: Mapping[str, object] | None = None
+) -> None:
+    """Run the snippets of a document, given by its path in the project, as ``run`` does."""
+    path = _PROJECT / document
+    run(snippets(path.read_text(encoding="utf-8")), path, name=name, given=given)
 
 
 def run(

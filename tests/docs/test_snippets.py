@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.checkpointed import checkpointed
-from tests.docs.snippets import WITH_SERVERS, SnippetError, run, snippets
+from tests.docs.snippets import ELSEWHERE, SnippetError, run, snippets
 
 PROJECT = Path(__file__).parents[2]
 FILES = [
@@ -19,7 +19,7 @@ FILES = [
     *sorted((PROJECT / "bench").glob("*.md")),
 ]
 NAMES = [str(path.relative_to(PROJECT)) for path in FILES]
-WITHOUT_SERVERS = [PROJECT / name for name in NAMES if name not in WITH_SERVERS]
+WITHOUT_SERVERS = [PROJECT / name for name in NAMES if name not in ELSEWHERE]
 
 
 @pytest.mark.parametrize("path", WITHOUT_SERVERS, ids=lambda path: str(path.relative_to(PROJECT)))
@@ -29,6 +29,14 @@ def test_what_a_document_shows_runs(
     monkeypatch.chdir(tmp_path)
 
     run(snippets(path.read_text(encoding="utf-8")), path)
+
+
+@pytest.mark.parametrize(("document", "test"), ELSEWHERE.items(), ids=list(ELSEWHERE))
+def test_a_document_that_needs_a_server_is_run_by_the_tests_that_are_named(
+    document: str, test: str
+) -> None:
+    assert document in NAMES
+    assert f'run_document("{document}"' in (PROJECT / test).read_text(encoding="utf-8")
 
 
 #: Pages of the guide with code.

@@ -10,27 +10,23 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.docs.snippets import WITH_SPARK, run, snippets
+from tests.docs.snippets import run_document
 from tests.examples.test_examples import WITH_SPARK as EXAMPLES
 from tests.examples.test_examples import documented_output
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-PROJECT = Path(__file__).parents[2]
-
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.parametrize("name", sorted(WITH_SPARK))
 def test_the_code_of_a_document_about_spark_runs(
-    name: str, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    path = PROJECT / name
 
     # As the main program, whose functions and classes go to executors by value.
-    run(snippets(path.read_text("utf-8")), path, name="__main__", given={"spark": spark})
+    run_document("docs/guide/spark.md", name="__main__", given={"spark": spark})
 
 
 @pytest.mark.parametrize("path", EXAMPLES, ids=[path.stem for path in EXAMPLES])

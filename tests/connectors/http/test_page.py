@@ -13,9 +13,7 @@ import pytest
 from aiohttp import web
 
 from tests.connectors.http.service import Ledger, Replaying, serving
-from tests.docs.snippets import WITH_HTTP, run, snippets
-
-PROJECT = Path(__file__).parents[3]
+from tests.docs.snippets import run_document
 
 
 @contextmanager
@@ -45,16 +43,12 @@ def served(ledger: Ledger) -> Generator[str]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(WITH_HTTP))
-def test_what_the_page_shows_runs(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_the_page_shows_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     ledger = Ledger()
     monkeypatch.chdir(tmp_path)
-    path = PROJECT / name
 
     with served(ledger) as url:
         monkeypatch.setenv("SERVICE", url)
-        run(snippets(path.read_text(encoding="utf-8")), path)
+        run_document("docs/connectors/http.md")
 
     assert ledger.records == [{"n": n} for n in range(5)]

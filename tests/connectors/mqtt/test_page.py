@@ -6,17 +6,15 @@ from pathlib import Path
 
 import pytest
 
-from tests.connectors.mqtt.server import PROJECT, Mqtt
-from tests.docs.snippets import WITH_MQTT, run, snippets
+from tests.connectors.mqtt.server import Mqtt
+from tests.docs.snippets import run_document
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(WITH_MQTT))
 def test_the_code_of_the_page_runs(
-    name: str, mqtt: Mqtt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    mqtt: Mqtt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MQTT", mqtt.url)
-    path = PROJECT / name
 
-    run(snippets(path.read_text("utf-8")), path)
+    run_document("docs/connectors/mqtt.md")

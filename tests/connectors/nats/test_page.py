@@ -10,20 +10,17 @@ import pytest
 from bench.connectors.nats import measure
 from tests.connectors.nats.server import NatsServer, nats_program
 from tests.connectors.server_process import skip_or_fail
-from tests.connectors.windows import PROJECT
-from tests.docs.snippets import WITH_NATS, run, snippets
+from tests.docs.snippets import run_document
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(WITH_NATS))
 def test_the_code_of_a_document_about_nats_runs(
-    name: str, own_nats: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    own_nats: NatsServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("NATS_URL", own_nats.url)
-    path = PROJECT / name
 
-    run(snippets(path.read_text("utf-8")), path)
+    run_document("docs/connectors/nats.md")
 
     bodies = asyncio.run(own_nats.bodies("totals"))
     assert bodies == [b'{"card":"4711","sum":9}', b'{"card":"42","sum":1}']

@@ -9,22 +9,19 @@ import pytest
 from bench.connectors.redis import measure
 from tests.connectors.redis.server import TestServer, redis_program
 from tests.connectors.server_process import skip_or_fail
-from tests.connectors.windows import PROJECT
-from tests.docs.snippets import WITH_REDIS, run, snippets
+from tests.docs.snippets import run_document
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(WITH_REDIS))
 def test_the_code_of_a_document_about_redis_runs(
-    name: str, own_redis: TestServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    own_redis: TestServer, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     # Its streams must be empty.
     url = own_redis.url.removesuffix("/0") + "/1"
     monkeypatch.setenv("REDIS_URL", url)
-    path = PROJECT / name
 
-    run(snippets(path.read_text("utf-8")), path)
+    run_document("docs/connectors/redis.md")
 
     written = TestServer(url)
     assert [one["sum"] for one in written.contents("totals")] == ["9", "1"]

@@ -8,15 +8,12 @@ from urllib.request import Request, urlopen
 import pytest
 
 from tests.connectors.s3.server import S3Server
-from tests.docs.snippets import WITH_S3, run, snippets
-
-PROJECT = Path(__file__).parents[3]
+from tests.docs.snippets import run_document
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", sorted(WITH_S3))
 def test_what_the_page_shows_runs(
-    name: str, s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    s3: S3Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     for setting, value in s3.client.items():
@@ -24,6 +21,5 @@ def test_what_the_page_shows_runs(
     monkeypatch.setenv("AWS_ALLOW_HTTP", "true")
     with urlopen(Request(f"{s3.endpoint}/shop", method="PUT"), timeout=60):
         pass
-    path = PROJECT / name
 
-    run(snippets(path.read_text(encoding="utf-8")), path)
+    run_document("docs/connectors/s3.md")

@@ -9,9 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.architecture.rooms import PROJECT
 from tests.connectors.schemas.fake_registry import FakeRegistry
-from tests.docs.snippets import WITH_REGISTRY, run, snippets
+from tests.docs.snippets import run_document
 
 
 @pytest.fixture
@@ -38,12 +37,10 @@ def registry_url() -> Iterator[str]:
     thread.join()
 
 
-@pytest.mark.parametrize("name", sorted(WITH_REGISTRY))
 def test_the_code_of_a_document_about_schemas_runs(
-    name: str, registry_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    registry_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("REGISTRY", registry_url)
-    path = PROJECT / name
 
-    run(snippets(path.read_text("utf-8")), path)
+    run_document("docs/connectors/formats.md")
