@@ -34,9 +34,11 @@ _PROPERTIES: Final = """
 process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller}
-listeners=PLAINTEXT://127.0.0.1:{port},SASL_PLAINTEXT://127.0.0.1:{sasl},CONTROLLER://127.0.0.1:{controller}
+listeners=PLAINTEXT://127.0.0.1:{port},SASL_PLAINTEXT://127.0.0.1:{sasl},PROXIED://127.0.0.1:{proxied},\
+CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port},SASL_PLAINTEXT://127.0.0.1:{sasl},PROXIED://127.0.0.1:{advertised}
 controller.listener.names=CONTROLLER
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,PROXIED:PLAINTEXT,CONTROLLER:PLAINTEXT
 sasl.enabled.mechanisms=PLAIN
 listener.name.sasl_plaintext.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \
 user_reader="right";
@@ -56,17 +58,28 @@ log.initial.task.delay.ms=200
 
 
 class Broker:
-    """A broker in a process of its own, with its data in ``folder``."""
+    """A broker in a process of its own, with its data in ``folder``.
 
-    def __init__(self, classpath: str, folder: Path) -> None:
+    Clients that connect to ``proxied`` are told the port ``advertised``, where a proxy to ``proxied`` listens.
+    """
+
+    def __init__(self, classpath: str, folder: Path, *, advertised: int | None = None) -> None:
         self._command = ["java", *_JAVA, "-cp", classpath]
         self._properties = folder / "server.properties"
         self._log = folder / "log"
-        port, sasl, controller = _free_ports(3)
+        port, sasl, controller, proxied = _free_ports(4)
         self._port = port
         self.servers = f"127.0.0.1:{port}"
         self.sasl_servers = f"127.0.0.1:{sasl}"
-        text = _PROPERTIES.format(port=port, sasl=sasl, controller=controller, folder=folder)
+        self.proxied = proxied
+        text = _PROPERTIES.format(
+            port=port,
+            sasl=sasl,
+            controller=controller,
+            proxied=proxied,
+            advertised=proxied if advertised is None else advertised,
+            folder=folder,
+        )
         self._properties.write_text(text)
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         self._run("kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(self._properties))
