@@ -12,7 +12,7 @@ import aflow as af
 from bench.nexmark.model import MarketEvent
 from bench.nexmark.queries import joins, rankings, reports, stateless, windows, winning
 from bench.nexmark.queries.rankings import AuctionRanking
-from bench.nexmark.queries.winning import CategoryPrice
+from bench.nexmark.queries.winning import CategoryMean
 from bench.nexmark.streams import MAX_DELAY
 
 Row: TypeAlias = tuple[Any, ...]
@@ -26,22 +26,22 @@ _BY_SESSION: Final = _DELAY + 2
 
 
 def flat_rows(results: Iterable[Any]) -> list[Row]:
-    """Return results as rows: the fields of structs and tuples inside them are columns too."""
+    """Return results as rows: the fields of structs, tuples and lists inside them are columns too."""
     return [tuple(_columns(one)) for one in results]
 
 
 def _columns(value: Any) -> Iterable[Any]:
     fields = msgspec.structs.astuple(value) if isinstance(value, msgspec.Struct) else value
     for field in fields:
-        if isinstance(field, (msgspec.Struct, tuple)):
+        if isinstance(field, msgspec.Struct | tuple | list):
             yield from _columns(field)
         else:
             yield field
 
 
-def category_rows(results: Iterable[CategoryPrice]) -> list[Row]:
-    """Return the last price of each category, which is that of the most auctions."""
-    last: dict[int, CategoryPrice] = {}
+def category_rows(results: Iterable[CategoryMean]) -> list[Row]:
+    """Return the last price of each category, which is that of the most auctions, in any order of results."""
+    last: dict[int, CategoryMean] = {}
     for one in results:
         if one.category not in last or one.auctions > last[one.category].auctions:
             last[one.category] = one
@@ -91,9 +91,7 @@ QUERIES: Final = (
     NexmarkQuery("q1", "convert a currency", stateless.q1),
     NexmarkQuery("q2", "select by auction", stateless.q2),
     NexmarkQuery("q3", "join persons and auctions", joins.q3),
-    NexmarkQuery(
-        "q4", "average winning bid by category", winning.q4, _BY_WATERMARK, category_rows
-    ),
+    NexmarkQuery("q4", "average winning bid by category", winning.q4, _BY_WATERMARK, category_rows),
     NexmarkQuery("q5", "hot items in sliding windows", windows.q5, _BY_WATERMARK),
     NexmarkQuery(
         "q6",
@@ -120,9 +118,7 @@ QUERIES: Final = (
         rows=last_bid_rows,
         no_history=_UPDATES,
     ),
-    NexmarkQuery(
-        "q19", "ten highest bids", rankings.q19, rows=ranking_rows, no_history=_UPDATES
-    ),
+    NexmarkQuery("q19", "ten highest bids", rankings.q19, rows=ranking_rows, no_history=_UPDATES),
     NexmarkQuery("q20", "join bids and auctions", joins.q20),
     NexmarkQuery("q21", "add the id of the channel", stateless.q21),
     NexmarkQuery("q22", "split the URL", stateless.q22),

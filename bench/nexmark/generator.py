@@ -5,8 +5,8 @@ Flink's. An event is determined by the settings and the preceding random numbers
 they are not the events of those generators, whose random numbers are others.
 
 - Events have numbers. Of each 50, the first is a person, the next 3 are auctions, and 46 are bids.
-- Ids of persons and auctions count from 1,000. Up to 10 ids ahead of the newest one are used, so an auction or a bid may
-  precede its person or auction.
+- Ids of persons and auctions count from 1,000. Up to 10 ids ahead of the newest one are used, so an auction or a bid
+  may precede its person or auction.
 - The hot auction is the first of each hundred auctions, the hot seller the first and the hot bidder the second of each
   hundred persons.
 - Prices are 100 to 100,000,000, with a uniform logarithm.
@@ -57,7 +57,7 @@ _HOT_CHANNELS: Final = ("Google", "Facebook", "Baidu", "Apple")
 
 _LETTERS: Final = "abcdefghijklmnopqrstuvwxyz"
 #: Length of the text of which ``extra`` is a part.
-_TEXT: Final = 1 << 20
+_TEXT: Final = 1 << 16
 
 
 def generate(events: int, settings: NexmarkSettings | None = None) -> list[MarketEvent]:

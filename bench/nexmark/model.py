@@ -1,7 +1,8 @@
 """Events of Nexmark: persons open auctions, and persons bid on them.
 
-The fields are those of the benchmark in Apache Beam, with the channel and the URL of a bid that the Flink version added.
-Times are epoch milliseconds. The structs contain no cycles, so the garbage collector need not visit them (``gc=False``).
+The fields are those of the benchmark in Apache Beam, with the channel and the URL of a bid that the Flink version
+added. Times are epoch milliseconds. The structs contain no cycles, so the garbage collector need not visit them
+(``gc=False``).
 """
 
 from __future__ import annotations

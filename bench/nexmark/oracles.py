@@ -1,7 +1,7 @@
 """The queries in SQL, over the same events in DuckDB.
 
-``number`` is the position of an event in the order of arrival. It decides where Nexmark leaves the order open, among rows
-with equal prices or times.
+``number`` is the position of an event in the order of arrival. It decides where Nexmark leaves the order open, among
+rows with equal prices or times.
 """
 
 from __future__ import annotations
@@ -161,7 +161,9 @@ class Oracle:
         names: Iterable[str] = records[0][1].__struct_fields__
         columns = {
             # AT is a keyword of DuckDB.
-            "ts" if name == "at" else name: pyarrow.array([getattr(record, name) for _, record in records])
+            "ts" if name == "at" else name: pyarrow.array(
+                [getattr(record, name) for _, record in records]
+            )
             for name in names
         }
         columns["number"] = pyarrow.array([number for number, _ in records])

@@ -30,11 +30,16 @@ class Timeline:
     def at(self, number: int) -> int:
         """Return the event time of event ``number`` (from 0)."""
         if len(self._delays) == 1:
-            return self._start + int(number * self._delays[0])
+            return self._start + _millis(number * self._delays[0])
         rounds, rest = divmod(number, self._before[-1])
         step = min(bisect_right(self._before, rest), len(self._delays)) - 1
         passed = (rounds * len(self._delays) + step) * self._step_ms
-        return self._start + int(passed + (rest - self._before[step]) * self._delays[step])
+        return self._start + _millis(passed + (rest - self._before[step]) * self._delays[step])
+
+
+def _millis(passed: float) -> int:
+    """Return whole milliseconds, without the error of the floating point numbers before."""
+    return math.floor(passed + 1e-6)
 
 
 def _rates(settings: NexmarkSettings) -> list[float]:

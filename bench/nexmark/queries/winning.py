@@ -26,17 +26,20 @@ class WinningBid(msgspec.Struct, frozen=True, gc=False):
     bid: Bid
 
 
-class CategoryPrice(msgspec.Struct, frozen=True, gc=False):
-    """Result of q4, for each closed auction: the average price of the ``auctions`` of a category so far."""
+class CategoryTotal(msgspec.Struct, frozen=True, gc=False):
+    """Number of closed auctions of a category, and the total of their prices."""
 
     category: int
     auctions: int
     total: int
 
-    @property
-    def mean(self) -> float:
-        """The average price."""
-        return self.total / self.auctions
+
+class CategoryMean(msgspec.Struct, frozen=True, gc=False):
+    """Result of q4, for each closed auction: the average price of the ``auctions`` of its category so far."""
+
+    category: int
+    auctions: int
+    mean: float
 
 
 class SellerPrice(msgspec.Struct, frozen=True, gc=False):
@@ -105,26 +108,27 @@ def winning_bids(flow: af.Flow, events: af.Source[MarketEvent]) -> af.Stream[Win
     )
 
 
-def q4(events: af.Source[MarketEvent], results: af.Sink[CategoryPrice]) -> af.Flow:
+def q4(events: af.Source[MarketEvent], results: af.Sink[CategoryMean]) -> af.Flow:
     """Average the winning bids of each category."""
     flow = af.Flow("q4")
     (
         winning_bids(flow, events)
         .key_by(lambda won: won.auction.category)
-        .fold(no_price, plus_price, name="average")
+        .fold(no_price, plus_price, name="totals")
+        .map(lambda sums: CategoryMean(sums.category, sums.auctions, sums.total / sums.auctions))
         .to(results, name="results")
     )
     return flow
 
 
-def no_price() -> CategoryPrice:
-    """Return the price of no auctions."""
-    return CategoryPrice(0, 0, 0)
+def no_price() -> CategoryTotal:
+    """Return the total of no auctions."""
+    return CategoryTotal(0, 0, 0)
 
 
-def plus_price(so_far: CategoryPrice, won: WinningBid) -> CategoryPrice:
-    """Return the price with one more auction."""
-    return CategoryPrice(won.auction.category, so_far.auctions + 1, so_far.total + won.bid.price)
+def plus_price(so_far: CategoryTotal, won: WinningBid) -> CategoryTotal:
+    """Return the total with one more auction."""
+    return CategoryTotal(won.auction.category, so_far.auctions + 1, so_far.total + won.bid.price)
 
 
 def q6(events: af.Source[MarketEvent], results: af.Sink[SellerPrice]) -> af.Flow:
@@ -134,9 +138,7 @@ def q6(events: af.Source[MarketEvent], results: af.Sink[SellerPrice]) -> af.Flow
         winning_bids(flow, events)
         .key_by(lambda won: won.auction.seller)
         .window(af.Count(LAST, slide=1))
-        .aggregate(
-            af.aggregates.mean(lambda won: won.bid.price), name="last prices", of=WinningBid
-        )
+        .aggregate(af.aggregates.mean(lambda won: won.bid.price), name="last prices", of=WinningBid)
         .map(lambda last: SellerPrice(last.key, last.value))
         .to(results, name="results")
     )
