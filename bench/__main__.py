@@ -5,10 +5,11 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 from rich.console import Console
 from rich.table import Table
@@ -29,12 +30,22 @@ class Benchmark:
     module: str = ""
     """Module in ``bench``; default: the name of the benchmark."""
 
+    has_parts: bool = False
+    """True if ``measure`` takes the names of parts to run, those of ``--only``."""
+
+    def measure(self, records: int, rounds: int, only: Sequence[str]) -> Measurement:
+        """Run the benchmark, or its parts ``only``."""
+        measured: Callable[..., Measurement] = self._module.measure
+        return measured(records, rounds, only) if self.has_parts else measured(records, rounds)
+
+    def report(self, measurement: Measurement) -> Table:
+        """Return the table of the module, or else one with a row for each figure."""
+        own: Callable[[Measurement], Table] = getattr(self._module, "report", _report)
+        return own(measurement)
+
     @property
-    def measure(self) -> Callable[[int, int], Measurement]:
-        """Function that runs the benchmark."""
-        module = import_module(f"bench.{self.module or self.name}")
-        found: Callable[[int, int], Measurement] = module.measure
-        return found
+    def _module(self) -> ModuleType:
+        return import_module(f"bench.{self.module or self.name}")
 
 
 BENCHMARKS = [
@@ -68,6 +79,21 @@ BENCHMARKS = [
         "connectors", "source and sink of each connector, beside its bare client", 200_000, 3
     ),
     Benchmark("formats", "Avro and Protobuf of a registry: decode and encode", 100_000, 5),
+    Benchmark(
+        "nexmark",
+        "the queries of Nexmark, equal to DuckDB: events/s and latency",
+        300_000,
+        3,
+        has_parts=True,
+    ),
+    Benchmark(
+        "nexmark_history",
+        "the queries of Nexmark over history on a local Spark, equal to DuckDB",
+        200_000,
+        1,
+        "nexmark.history",
+        has_parts=True,
+    ),
     Benchmark("embed", "latency of a web service beside a saturated pipeline", 100_000, 3),
     Benchmark("fairness", "ms that a saturated pipeline delays another coroutine", 1_000_000, 5),
 ]
@@ -89,10 +115,10 @@ def main() -> None:
     )
     parser.add_argument(
         "--only",
-        type=proof.Program,
-        choices=list(proof.Program),
-        metavar="{pipelines,service}",
-        help="crash: kill one kind of program",
+        nargs="+",
+        default=[],
+        metavar="PART",
+        help="crash: kill one kind of program (pipelines, service); nexmark: run these queries (q0 … q22)",
     )
     parser.add_argument(
         "--seed", type=int, default=proof.SEED, help="crash: seed of all random choices"
@@ -103,7 +129,7 @@ def main() -> None:
         console.print(_listing())
         return
     if arguments.name == "crash":
-        programs = tuple(proof.Program) if arguments.only is None else (arguments.only,)
+        programs = _programs(parser, arguments.only)
         if not proof.prove(
             arguments.kills,
             arguments.seed,
@@ -114,14 +140,27 @@ def main() -> None:
             sys.exit(1)
         return
     if arguments.name == "all":
+        if arguments.only:
+            parser.error("--only: all runs all benchmarks")
         _measure_all(arguments)
         return
     chosen = next(one for one in BENCHMARKS if one.name == arguments.name)
+    if arguments.only and not chosen.has_parts:
+        parser.error(f"--only: {chosen.name} has no parts")
     records = arguments.records or chosen.records
-    measurement = chosen.measure(records, arguments.rounds or chosen.rounds)
-    console.print(_report(measurement))
+    measurement = chosen.measure(records, arguments.rounds or chosen.rounds, arguments.only)
+    console.print(chosen.report(measurement))
     if arguments.json:
         arguments.json.write_text(json.dumps(measurement.as_dict(), indent=2) + "\n")
+
+
+def _programs(parser: argparse.ArgumentParser, only: Sequence[str]) -> tuple[proof.Program, ...]:
+    """Return the programs of the crash test named ``only``, or all; end the process for another name."""
+    try:
+        return tuple(map(proof.Program, only)) or tuple(proof.Program)
+    except ValueError:
+        known = ", ".join(one.value for one in proof.Program)
+        parser.error(f"--only: crash kills {known}, not {', '.join(only)}")
 
 
 def _measure_all(arguments: argparse.Namespace) -> None:
