@@ -16,7 +16,8 @@ from rich.table import Table
 
 from bench.crash import proof
 from bench.harness import Measurement
-from bench.results import Result, run_all, write_json, write_page
+from bench.history import Change, append, changes, last_two, regressions, run_in
+from bench.results import Result, run_all, run_now, write_json, write_page
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +97,7 @@ BENCHMARKS = [
     ),
     Benchmark("embed", "latency of a web service beside a saturated pipeline", 100_000, 3),
     Benchmark("fairness", "ms that a saturated pipeline delays another coroutine", 1_000_000, 5),
+    Benchmark("scale", "cost of a record with more keys, subtasks, steps and jobs", 500_000, 1),
 ]
 
 
@@ -103,10 +105,16 @@ def main() -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     names = [one.name for one in BENCHMARKS]
-    parser.add_argument("name", nargs="?", choices=[*names, "crash", "all"])
+    parser.add_argument("name", nargs="?", choices=[*names, "crash", "all", "compare"])
+    parser.add_argument(
+        "files", nargs="*", type=Path, help="compare: two files of all --json; default: the history"
+    )
     parser.add_argument("--records", type=int, help="number of records (default: see the list)")
     parser.add_argument("--rounds", type=int, help="number of measured runs of each program")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to FILE")
+    parser.add_argument(
+        "--history", action="store_true", help="all: append the figures to bench/history.jsonl"
+    )
     parser.add_argument(
         "--kills",
         type=int,
@@ -124,6 +132,8 @@ def main() -> None:
         "--seed", type=int, default=proof.SEED, help="crash: seed of all random choices"
     )
     arguments = parser.parse_args()
+    if arguments.files and arguments.name != "compare":
+        parser.error(f"{arguments.name} takes no files; compare does")
     console = Console()
     if arguments.name is None:
         console.print(_listing())
@@ -143,6 +153,9 @@ def main() -> None:
         if arguments.only:
             parser.error("--only: all runs all benchmarks")
         _measure_all(arguments)
+        return
+    if arguments.name == "compare":
+        _compare(arguments.files, console)
         return
     chosen = next(one for one in BENCHMARKS if one.name == arguments.name)
     if arguments.only and not chosen.has_parts:
@@ -176,8 +189,37 @@ def _measure_all(arguments: argparse.Namespace) -> None:
         write_page(results)  # also a part of them, if the run is interrupted
         if arguments.json:
             write_json(results, arguments.json)
+    if arguments.history:
+        append(run_now(results))
     if any(result.error for result in results):
         sys.exit(1)
+
+
+def _compare(files: list[Path], console: Console) -> None:
+    """Print the figures that changed between two runs; exit with 1 if one became worse."""
+    if len(files) not in {0, 2}:
+        raise SystemExit(
+            "compare takes two files, the older first, or none for the last runs of the history"
+        )
+    before, after = last_two() if not files else map(run_in, files)
+    if before["cpu"] != after["cpu"]:
+        raise SystemExit(
+            f"not compared: one run is on {before['cpu']}, the other on {after['cpu']}"
+        )
+    found = list(changes(before, after))
+    console.print(_differences(found, f"{before['date']} → {after['date']}, {after['cpu']}"))
+    if regressions(found):
+        sys.exit(1)
+
+
+def _differences(found: list[Change], title: str) -> Table:
+    table = Table("benchmark", "figure", "before", "after", "", title=title)
+    for one in found:
+        if one.worse or one.better:
+            verdict = "[bold red]worse[/]" if one.worse else "better"
+            table.add_row(one.benchmark, one.figure, f"{one.before:g}", f"{one.after:g}", verdict)
+    table.caption = f"{sum(not (one.worse or one.better) for one in found)} figures as before"
+    return table
 
 
 def _listing() -> Table:
