@@ -32,11 +32,14 @@ def output(server: TestServer, stream: str) -> list[tuple[int, int, int]]:
     return sorted((int(one["key"]), int(one["start"]), int(one["sum"])) for one in found)
 
 
+@pytest.mark.parametrize("group", [None, "group"], ids=["by position", "by group"])
 async def test_a_job_that_is_killed_writes_each_result_once(
-    redis_server: TestServer, stream: str, tmp_path: Path
+    redis_server: TestServer, stream: str, tmp_path: Path, group: str | None
 ) -> None:
     fill(redis_server, stream, COUNT)
-    arguments = (redis_server.url, f"{stream}-in", f"{stream}-out", str(tmp_path))
+    arguments = [redis_server.url, f"{stream}-in", f"{stream}-out", str(tmp_path)]
+    if group is not None:
+        arguments.append(group)
 
     assert await run_killed(PIPELINE, arguments, kills=3) == 3
 
