@@ -44,17 +44,19 @@ class Recognised:
 class DeliveryLedger:
     """See the theory at the top of the module. ``name`` is that of the input, for messages.
 
-    A restored position does not tell which of its messages were not acknowledged. There are at most ``prefetch``, so at
-    least as many ids are kept, and ``remember`` if that is more.
+    A restored position does not tell which of its messages were not acknowledged. There are at most as many as its
+    ``prefetch``, so at least as many ids are kept, and ``remember`` if that is more. A run with a smaller ``prefetch``
+    gets them in several portions, with checkpoints in between, so positions keep the largest ``prefetch`` of all runs.
     """
 
     def __init__(
         self, name: str, position: Position | None, *, remember: int, prefetch: int
     ) -> None:
         self._name = name
-        self._remember = max(remember, prefetch)
         #: The number of the last message that was read.
-        self.last, ids = self._decoded(position)
+        self.last, ids, former = self._decoded(position)
+        self._prefetch = max(prefetch, former)
+        self._remember = max(remember, self._prefetch)
         self._ids = MessageIds(self._remember, ids, self.last)
         #: In the order of their tags.
         self._waiting: deque[TaggedMessage] = deque()
@@ -63,6 +65,10 @@ class DeliveryLedger:
     def unacknowledged(self) -> int:
         """Number of deliveries that wait for a checkpoint."""
         return len(self._waiting)
+
+    def unacknowledged_tags(self) -> set[int]:
+        """Return the tags of the deliveries that wait for a checkpoint."""
+        return {one.tag for one in self._waiting}
 
     def recognise(
         self, ids: Sequence[bytes | None], repeated: Sequence[bool] | None = None
@@ -98,7 +104,7 @@ class DeliveryLedger:
 
     def position(self) -> Position:
         """Return the position after the last message that was read."""
-        return self.last, *self._ids.position()
+        return self.last, *self._ids.position(), self._prefetch
 
     def number_at(self, position: Position) -> int:
         """Return the number of the last message before ``position``."""
@@ -133,19 +139,20 @@ class DeliveryLedger:
         """Forget the ids: the server has no message of before."""
         self._ids = MessageIds(self._remember)
 
-    def _decoded(self, position: Position | None) -> tuple[int, Ids]:
-        """Return the number of the last message and the ids of a position. Raises ``SourceError``."""
+    def _decoded(self, position: Position | None) -> tuple[int, Ids, int]:
+        """Return the number of the last message, the ids and the prefetch of a position. Raises ``SourceError``."""
         if position is None:
-            return 0, ((), b"")
+            return 0, ((), b""), 0
         if type(position) in (list, tuple):
-            parts = cast("Sequence[object]", position)
-            if len(parts) == 3:
-                last, blocks, tail = parts
-                if type(last) is int and type(blocks) in (list, tuple):
+            # Positions of earlier versions have no prefetch.
+            parts = [*cast("Sequence[object]", position), 0][:4]
+            if len(parts) == 4:
+                last, blocks, tail, prefetch = parts
+                if type(last) is type(prefetch) is int and type(blocks) in (list, tuple):
                     given = [*cast("Sequence[object]", blocks), tail]
                     ids = [one for one in given if isinstance(one, bytes) and not len(one) % SIZE]
                     if len(ids) == len(given):
-                        return last, (tuple(ids[:-1]), ids[-1])
+                        return last, (tuple(ids[:-1]), ids[-1]), prefetch
         raise SourceError(
             f"{self._name} cannot continue at {shown(position)}: the checkpoint is of another kind of source"
         )

@@ -23,6 +23,7 @@ from typing import Any, Final, Generic, Literal, TypeAlias, TypeVar
 
 from aflow.connect import Chunk, Position, Reader, SourceError
 from aflow_connectors.deliveries import DeliveryLedger
+from aflow_connectors.delivery_pause import DeliveryPause
 from aflow_connectors.message_ids import hashed
 from aflow_connectors.messages import Headers, MessageDecoder, RawMessage
 from aflow_connectors.mqtt.client import BrokerLost, BrokerSession, MqttConnection, MqttServer
@@ -39,10 +40,6 @@ _logger = logging.getLogger("aflow.connectors")
 
 #: Time (s) for which a read waits for messages before it looks at the limits of time.
 _SLICE: Final = 0.2
-
-#: Time (s) of a wait for a checkpoint after which the reader warns, and between two warnings.
-_STALLED: Final = 2.0
-_WARN_EVERY: Final = 60.0
 
 #: Ids that are kept of acknowledged messages. Fewer than packet ids, which are used again.
 _REMEMBER: Final = 10_000
@@ -83,10 +80,9 @@ class SessionReader(Reader[T], Generic[T]):
         #: True until a chunk tells a restart that there is a session.
         self._started_here = position is None
         self._connection: MqttConnection | None = None
-        #: Loop time since which the reader waits for messages; None while there are some.
-        self._waiting_since: float | None = None
-        self._is_idle = False
-        self._warned_at: float | None = None
+        self._pause = DeliveryPause(
+            self._name, prefetch=settings.session.prefetch, idle_after=settings.idle_after
+        )
 
     async def open(self) -> None:
         """Connect. Raises ``SourceError``."""
@@ -104,7 +100,8 @@ class SessionReader(Reader[T], Generic[T]):
                     return chunk
                 continue
             await self._retries.run(self._wait, renew=self._open)
-            if self._becomes_idle():
+            now = asyncio.get_running_loop().time()
+            if self._pause.becomes_idle(self._ledger.unacknowledged, now):
                 return Chunk([], self._ledger.position(), idle=True)
 
     async def on_checkpoint_completed(self, position: Position) -> None:
@@ -140,7 +137,7 @@ class SessionReader(Reader[T], Generic[T]):
         self._ledger.read(recognised, [one.mid for one in taken])
         for _ in taken:
             connection.delivered.popleft()
-        self._waiting_since, self._is_idle = None, False
+        self._pause.on_messages()
         if not fresh:
             return None
         return Chunk(decoded.values, self._ledger.position(), decoded.timestamps, decoded.rejected)
@@ -160,7 +157,7 @@ class SessionReader(Reader[T], Generic[T]):
             raise
         self._expects_session = True
         self._connection = connection
-        self._waiting_since = None
+        self._pause.on_connected()
 
     async def _on_new_session(self, connection: MqttConnection) -> None:
         """Apply ``on_lost_session`` if there was a session. Raises ``SourceError`` if it is "fail"."""
@@ -184,39 +181,10 @@ class SessionReader(Reader[T], Generic[T]):
         if connection is None:
             raise BrokerLost("there is no connection")
         now = asyncio.get_running_loop().time()
-        if self._waiting_since is None:
-            self._waiting_since = now
+        self._pause.begin(now)
         await connection.wait(_SLICE)
         if not connection.delivered:
-            self._warn_if_stalled(now)
-
-    def _warn_if_stalled(self, now: float) -> None:
-        """Warn if as many messages as the broker may send wait for a checkpoint."""
-        since, prefetch = self._waiting_since, self._settings.session.prefetch
-        waiting = self._ledger.unacknowledged
-        if waiting < prefetch or since is None or now - since < _STALLED:
-            return
-        if self._warned_at is None or now - self._warned_at >= _WARN_EVERY:
-            self._warned_at = now
-            extra = {"event": "prefetch_exhausted", "place": self._name, "prefetch": prefetch}
-            _logger.warning(
-                "%s: %d messages were read and wait for a checkpoint (prefetch=%d); no more are delivered until one is "
-                "complete. Raise prefetch above the messages of an interval, or take checkpoints more often",
-                self._name,
-                waiting,
-                prefetch,
-                extra=extra,
-            )
-
-    def _becomes_idle(self) -> bool:
-        """Return True once there has been no message for ``idle_after``."""
-        after, since = self._settings.idle_after, self._waiting_since
-        if after is None or since is None or self._is_idle:
-            return False
-        if self._ledger.unacknowledged >= self._settings.session.prefetch:
-            return False  # it is not known if there are messages
-        self._is_idle = asyncio.get_running_loop().time() - since >= after
-        return self._is_idle
+            self._pause.warn_if_stalled(self._ledger.unacknowledged, now)
 
 
 def _id(message: Any) -> bytes | None:

@@ -148,6 +148,8 @@ class TopicWriter(Writer[T]):
         self._mapper = mapper
         self._retries = retries
         self._connection: MqttConnection | None = None
+        #: Messages of the present part that were confirmed in one attempt, at most.
+        self._confirmed = 0
 
     async def open(self) -> None:
         """Connect. Raises ``SinkError``."""
@@ -156,6 +158,7 @@ class TopicWriter(Writer[T]):
     async def write(self, batch: Batch[T]) -> None:
         messages = await self._mapper.of(batch)
         for part in parts(messages, _size):
+            self._confirmed = 0
             # All of it is published again after a lost connection, so the order of each topic is kept.
             await self._retries.run(partial(self._publish, part))
 
@@ -178,7 +181,8 @@ class TopicWriter(Writer[T]):
     async def _publish(self, messages: Sequence[Publication]) -> None:
         """Publish messages, if need be on a new connection. Raises ``BrokerLost`` without a confirmation of each.
 
-        A new connection alone is no success: a broker may accept connections and confirm nothing.
+        A new connection alone is no success, and neither are confirmations of messages that an earlier attempt had
+        confirmed, too: a broker may accept connections, confirm some messages, and stall.
         """
         connection = self._connection or await self._open()
         try:
@@ -196,11 +200,16 @@ class TopicWriter(Writer[T]):
         ]
         try:
             async with asyncio.timeout(PATIENCE) as patience:
-                for message, waiting in zip(messages, confirmed, strict=True):
+                before = self._confirmed
+                for number, (message, waiting) in enumerate(
+                    zip(messages, confirmed, strict=True), start=1
+                ):
                     must_wait = not waiting.done()
                     connection.check_confirmation(await waiting, message.topic)
-                    if waiting is confirmed[0]:
-                        self._retries.connected()
+                    if number > before:
+                        if number == before + 1:
+                            self._retries.connected()
+                        self._confirmed = number
                     if must_wait:  # the broker makes progress
                         patience.reschedule(asyncio.get_running_loop().time() + PATIENCE)
         except TimeoutError as exc:

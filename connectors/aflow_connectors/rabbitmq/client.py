@@ -133,6 +133,19 @@ class AmqpChannel:
     def is_lost(self) -> bool:
         return bool(self._raw is None or self._raw.is_closed)
 
+    @property
+    def is_blocked(self) -> bool:
+        """Return True while an alarm of the server (disk, memory) stops the messages of this connection."""
+        if self.is_lost:
+            return False
+        ready = self._connection.transport.connection.ready()
+        try:
+            ready.send(None)  # it ends at once unless it has to wait
+        except StopIteration:
+            return False
+        ready.close()
+        return True
+
     async def check_queue(self, queue: str) -> int:
         """Return the number of messages in ``queue`` that are ready. Raises an error if it does not exist."""
         declared = await self._run(self._raw.queue_declare(queue, passive=True), f"queue {queue!r}")

@@ -21,6 +21,7 @@ from typing import Final, Generic, TypeVar
 
 from aflow.connect import Chunk, Position, Reader, SourceError
 from aflow_connectors.deliveries import DeliveryLedger
+from aflow_connectors.delivery_pause import DeliveryPause
 from aflow_connectors.message_ids import hashed
 from aflow_connectors.messages import MessageDecoder
 from aflow_connectors.rabbitmq.client import AmqpChannel, AmqpServer, ServerLost
@@ -33,10 +34,6 @@ _logger = logging.getLogger("aflow.connectors")
 
 #: Time (s) for which a read waits for messages before it looks at the limits of time.
 _SLICE: Final = 0.2
-
-#: Time (s) of a wait for a checkpoint after which the reader warns, and between two warnings.
-_STALLED: Final = 2.0
-_WARN_EVERY: Final = 60.0
 
 
 @dataclass(frozen=True)
@@ -74,10 +71,9 @@ class AcknowledgingReader(Reader[T], Generic[T]):
         self._channel: AmqpChannel | None = None
         #: With ``ends_now``, the deliveries that remain until the end.
         self._remaining = 0
-        #: Loop time since which the reader waits for messages; None while there are some.
-        self._waiting_since: float | None = None
-        self._is_idle = False
-        self._warned_at: float | None = None
+        self._pause = DeliveryPause(
+            self._name, prefetch=settings.prefetch, idle_after=settings.idle_after
+        )
         self._has_warned_of_ids = False
 
     async def open(self) -> None:
@@ -95,7 +91,8 @@ class AcknowledgingReader(Reader[T], Generic[T]):
                 return None
             else:
                 await self._retries.run(self._wait, renew=self._open)
-                if self._becomes_idle():
+                now = asyncio.get_running_loop().time()
+                if self._pause.becomes_idle(self._ledger.unacknowledged, now):
                     return Chunk([], self._ledger.position(), idle=True)
 
     async def on_checkpoint_completed(self, position: Position) -> None:
@@ -135,7 +132,7 @@ class AcknowledgingReader(Reader[T], Generic[T]):
         for _ in taken:
             channel.delivered.popleft()
         self._remaining = max(0, self._remaining - len(taken))
-        self._waiting_since, self._is_idle = None, False
+        self._pause.on_messages()
         if not fresh:
             return None
         return Chunk(decoded.values, self._ledger.position(), decoded.timestamps, decoded.rejected)
@@ -169,7 +166,7 @@ class AcknowledgingReader(Reader[T], Generic[T]):
             raise
         self._remaining = count
         self._channel = channel
-        self._waiting_since = None
+        self._pause.on_connected()
 
     async def _wait(self) -> None:
         """Wait for a message, at most for ``_SLICE``. Raises ``ServerLost``."""
@@ -177,36 +174,7 @@ class AcknowledgingReader(Reader[T], Generic[T]):
         if channel is None:
             raise ServerLost("there is no connection")
         now = asyncio.get_running_loop().time()
-        if self._waiting_since is None:
-            self._waiting_since = now
+        self._pause.begin(now)
         await channel.wait(_SLICE)
         if not channel.delivered:
-            self._warn_if_stalled(now)
-
-    def _warn_if_stalled(self, now: float) -> None:
-        """Warn if all messages of the prefetch wait for a checkpoint."""
-        since, prefetch = self._waiting_since, self._settings.prefetch
-        if self._ledger.unacknowledged < prefetch or since is None or now - since < _STALLED:
-            return
-        if self._warned_at is None or now - self._warned_at >= _WARN_EVERY:
-            self._warned_at = now
-            extra = {"event": "prefetch_exhausted", "place": self._name, "prefetch": prefetch}
-            _logger.warning(
-                "%s: %d messages were read and wait for a checkpoint (prefetch=%d); no more are delivered until one is "
-                "complete. Raise prefetch above the messages of an interval, or take checkpoints more often",
-                self._name,
-                self._ledger.unacknowledged,
-                prefetch,
-                extra=extra,
-            )
-
-    def _becomes_idle(self) -> bool:
-        """Return True once the queue has had no message for ``idle_after``."""
-        after, since = self._settings.idle_after, self._waiting_since
-        if after is None or since is None or self._is_idle:
-            return False
-        # With an exhausted prefetch it is not known if there are messages.
-        if self._ledger.unacknowledged >= self._settings.prefetch:
-            return False
-        self._is_idle = asyncio.get_running_loop().time() - since >= after
-        return self._is_idle
+            self._pause.warn_if_stalled(self._ledger.unacknowledged, now)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -27,8 +28,12 @@ from aflow_connectors.reconnect import Retries
 
 T = TypeVar("T")
 
+_logger = logging.getLogger("aflow.connectors")
+
 #: Time (s) between two looks at the confirmations.
 _SLICE: Final = 1.0
+
+_ALARM: Final = "an alarm of the server for its disk or memory stops publishers"
 
 #: Bytes of a routing key, by the protocol.
 _LONGEST: Final = 255
@@ -123,6 +128,8 @@ class ConfirmedWriter(Writer[T]):
         self._mapper = mapper
         self._retries = retries
         self._channel: AmqpChannel | None = None
+        #: True from the report of an alarm of the server to that of its end.
+        self._is_blocked = False
 
     async def open(self) -> None:
         """Connect. Raises ``SinkError``."""
@@ -172,10 +179,12 @@ class ConfirmedWriter(Writer[T]):
         )
         publishing.add_done_callback(_mark_retrieved)
         try:
-            await self._wait_while_confirmed(publishing, results)
+            await self._wait_while_confirmed(channel, publishing, results)
         finally:
             publishing.cancel()  # no effect if all are done
         await asyncio.wait([publishing])
+        if channel.is_blocked:
+            unconfirmed.args = (f"no confirmations for {PATIENCE:.0f} s: {_ALARM}",)
         errors = _errors(waiting, results)
         waiting[:] = [message for message, _ in errors]
         for message, error in errors:
@@ -188,7 +197,10 @@ class ConfirmedWriter(Writer[T]):
             raise errors[0][1]
 
     async def _wait_while_confirmed(
-        self, publishing: asyncio.Future[Any], results: Sequence[BaseException | None]
+        self,
+        channel: AmqpChannel,
+        publishing: asyncio.Future[Any],
+        results: Sequence[BaseException | None],
     ) -> None:
         """Wait for all of ``publishing``, or until no further message was confirmed for ``PATIENCE``."""
         now = asyncio.get_running_loop().time
@@ -200,6 +212,20 @@ class ConfirmedWriter(Writer[T]):
                 self._retries.connected()
             if count > confirmed:
                 confirmed, since = count, now()
+            self._report_alarm(channel, is_confirmed=count > 0)
+
+    def _report_alarm(self, channel: AmqpChannel, *, is_confirmed: bool) -> None:
+        """Log the begin of an alarm, and the first confirmation after it."""
+        place = f"{self._place}, {self._server.place}"
+        if channel.is_blocked:
+            if not self._is_blocked:
+                self._is_blocked = True
+                extra = {"event": "publishers_blocked", "place": place}
+                _logger.warning("%s: the sink waits: %s", place, _ALARM, extra=extra)
+        elif self._is_blocked and is_confirmed:
+            self._is_blocked = False
+            extra = {"event": "publishers_unblocked", "place": place}
+            _logger.info("%s: the server takes messages again", place, extra=extra)
 
 
 def _mark_retrieved(publishing: asyncio.Future[Any]) -> None:

@@ -11,6 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from inspect import signature
 from typing import Any, Final, TypeVar
 from urllib.parse import parse_qs, unquote, urlsplit
@@ -186,7 +187,8 @@ class RedisLink:
         self._failed = failed
         self._client = server.open(as_text=as_text)
         # Raw answers: the client makes dicts of fields, and drops fields of equal names.
-        self._client.set_response_callback("XRANGE", _unchanged)
+        for name in ("XRANGE", "XREADGROUP", "XAUTOCLAIM"):
+            self._client.set_response_callback(name, _unchanged)
         self._retries = Retries(
             f"{what} at {server.place}", server.reconnect, lost=(RedisUnavailable,), failed=failed
         )
@@ -223,20 +225,38 @@ class RedisLink:
 
     async def run(self, operation: Callable[[], Awaitable[T]], what: str) -> T:
         """Return the result of ``operation``, which is repeated after a lost connection."""
+        return await self._retries.run(partial(self._attempt, operation, what))
 
-        async def once() -> T:
-            try:
-                return await operation()
-            except _REFUSED as exc:
-                raise self.error(
-                    f"access is denied: {described(exc)}; check the user and the password in the URL, and its ACL"
-                ) from exc
-            except _LOST as exc:
-                raise RedisUnavailable(described(exc)) from exc
-            except _errors.RedisError as exc:
-                raise self.error(f"{what} failed: {exc}") from exc
+    async def command_once(self, *arguments: str | bytes | int) -> Any:
+        """Run a command, and return its answer. Raises ``RedisUnavailable`` if the connection is lost meanwhile."""
+        return await self._attempt(
+            lambda: self._client.execute_command(*arguments), str(arguments[0]).lower()
+        )
 
-        return await self._retries.run(once)
+    async def script_once(
+        self, text: str, keys: list[str | bytes], arguments: list[str | bytes | int]
+    ) -> Any:
+        """Run a script, and return its answer. Raises ``RedisUnavailable`` if the connection is lost meanwhile."""
+        return await self._attempt(
+            lambda: self._client.execute_command("EVAL", text, len(keys), *keys, *arguments),
+            "a script",
+        )
+
+    async def repeat(self, operation: Callable[[], Awaitable[T]]) -> T:
+        """Return the result of ``operation``, which is repeated after ``RedisUnavailable``."""
+        return await self._retries.run(operation)
+
+    async def _attempt(self, operation: Callable[[], Awaitable[T]], what: str) -> T:
+        try:
+            return await operation()
+        except _REFUSED as exc:
+            raise self.error(
+                f"access is denied: {described(exc)}; check the user and the password in the URL, and its ACL"
+            ) from exc
+        except _LOST as exc:
+            raise RedisUnavailable(described(exc)) from exc
+        except _errors.RedisError as exc:
+            raise self.error(f"{what} failed: {exc}") from exc
 
     async def close(self) -> None:
         with suppress(Exception):

@@ -36,6 +36,19 @@ class EntryId(NamedTuple):
             raise ValueError(f"{text!r} is no id of an entry, like '1700000000000-0'")
         return cls(int(found[1]), int(found[2] or 0))
 
+    @classmethod
+    def of_tag(cls, tag: int) -> EntryId:
+        """Return the id of a number that ``tag`` has returned."""
+        return cls(tag >> 64, tag & _LARGEST)
+
+    def tag(self) -> int:
+        """Return a number in the order of the ids."""
+        return self.ms << 64 | self.number
+
+    def packed(self) -> bytes:
+        """Return it as 16 bytes."""
+        return self.tag().to_bytes(16)
+
     def before(self) -> EntryId:
         """Return the largest id before this one; the smallest one for itself."""
         if self.number:

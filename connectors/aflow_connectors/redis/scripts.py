@@ -29,6 +29,70 @@ return {fields['entries-added'], fields['length'], fields['last-generated-id'],
 Nothing if there is no such key; the type of a key that is no stream.
 """
 
+START_GROUP: Final = """
+local found = redis.call('TYPE', KEYS[1])['ok']
+if found ~= 'stream' then return {found} end
+local info = redis.call('XINFO', 'STREAM', KEYS[1])
+local fields = {}
+for n = 1, #info, 2 do fields[info[n]] = info[n + 1] end
+if ARGV[2] == 'continue' then
+    for _, one in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
+        if one[2] == ARGV[1] then return {'ok', fields['last-generated-id']} end
+    end
+    return {'group'}
+end
+local made
+if ARGV[2] == 'earliest' then
+    local removed = fields['entries-added'] - fields['length']
+    made = redis.pcall('XGROUP', 'CREATE', KEYS[1], ARGV[1], '0-0', 'ENTRIESREAD', removed)
+elseif ARGV[2] == 'latest' then
+    made = redis.pcall('XGROUP', 'CREATE', KEYS[1], ARGV[1], '$', 'ENTRIESREAD', fields['entries-added'])
+else
+    made = redis.pcall('XGROUP', 'CREATE', KEYS[1], ARGV[1], ARGV[2])
+end
+if made['err'] and not string.find(made['err'], 'BUSYGROUP') then return made end
+return {'ok', fields['last-generated-id']}
+"""
+"""Create group ARGV[1] after id ARGV[2], ``earliest`` or ``latest``, unless it exists; ``continue``: it must exist.
+
+Return ``ok`` and the last id of the stream; ``group`` if the group is missing; else the type of the key.
+"""
+
+READ_SHARED: Final = """
+local found = redis.call('TYPE', KEYS[1])['ok']
+if found ~= 'stream' then return {found} end
+local function fields_of(list)
+    local fields = {}
+    for n = 1, #list, 2 do fields[list[n]] = list[n + 1] end
+    return fields
+end
+local group
+for _, one in ipairs(redis.call('XINFO', 'GROUPS', KEYS[1])) do
+    if one[2] == ARGV[1] then group = fields_of(one) end
+end
+if not group then return {'group'} end
+local last, read, lost = group['last-delivered-id'], group['entries-read'], 0
+if read and #redis.call('XRANGE', KEYS[1], '-', last, 'COUNT', 1) == 0 then
+    local stream = fields_of(redis.call('XINFO', 'STREAM', KEYS[1]))
+    lost = stream['entries-added'] - read - stream['length']
+    if lost > 0 then
+        if ARGV[4] == 'fail' then return {'ok', lost, last, {}} end
+        local added, id = stream['entries-added'], last
+        if ARGV[4] == 'latest' then id = stream['last-generated-id'] else added = added - stream['length'] end
+        redis.call('XGROUP', 'SETID', KEYS[1], ARGV[1], id, 'ENTRIESREAD', added)
+        last = id
+    end
+end
+local got = redis.call('XREADGROUP', 'GROUP', ARGV[1], ARGV[2], 'COUNT', ARGV[3], 'STREAMS', KEYS[1], '>')
+return {'ok', math.max(lost, 0), last, got and got[1][2] or {}}
+"""
+"""Deliver at most ARGV[3] new entries to consumer ARGV[2] of group ARGV[1].
+
+Return ``ok``, the number of entries that were removed undelivered, the last id that the group had, and the entries;
+``group`` if the group is missing; else the type of a key that is no stream. ARGV[4] is the policy for removed entries:
+``fail`` delivers nothing, ``latest`` continues at the end.
+"""
+
 BEGIN: Final = """
 local run = redis.call('HGET', KEYS[1], 'run')
 local found = redis.call('HGETALL', KEYS[1])

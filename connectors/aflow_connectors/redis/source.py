@@ -9,32 +9,32 @@ from typing import Any, Final, Literal, TypedDict, TypeVar, Unpack, overload
 
 from aflow.connect import BadRecord, Position, Reader, Source, SourceError, Split, Tag
 from aflow.errors import FlowDefinitionError, shown
-from aflow_connectors.arguments import checked_dead_letters, checked_interval
+from aflow_connectors.arguments import checked_interval
 from aflow_connectors.broker_arguments import (
     checked_ending,
-    checked_format,
     checked_idle_after,
     checked_names,
     checked_optional_name,
 )
-from aflow_connectors.formats import Format, Raw
+from aflow_connectors.formats import Format
 from aflow_connectors.message import Message
 from aflow_connectors.reconnect import Reconnect
-from aflow_connectors.redis.arguments import checked_field, checked_fields_type
 from aflow_connectors.redis.client import TIMEOUT, RedisLink, RedisServer
-from aflow_connectors.redis.entries import FieldsDecoder, PayloadDecoder
+from aflow_connectors.redis.entry_format import EntryFormat
 from aflow_connectors.redis.entry_ids import (
     LostEntries,
     StartEntry,
     checked_lost_entries,
     checked_start_entry,
 )
+from aflow_connectors.redis.shared_reader import SharedEntryReader
 from aflow_connectors.redis.stream import (
-    EntriesDecoder,
     EntryReader,
     GroupedEntryReader,
+    GroupSharing,
     StreamSettings,
 )
+from aflow_connectors.redis.stream_names import stream_names
 
 K = TypeVar("K")
 V = TypeVar("V")
@@ -42,6 +42,8 @@ T = TypeVar("T")
 
 _DISCOVER_EVERY: Final = timedelta(minutes=1)
 _IDLE_AFTER: Final = timedelta(seconds=5)
+_PREFETCH: Final = 10_000
+_MOST_PREFETCH: Final = 65_535
 
 
 class RedisSourceOptions(TypedDict, total=False):
@@ -55,6 +57,9 @@ class RedisSourceOptions(TypedDict, total=False):
     idle_after: timedelta | None
     on_lost_entries: LostEntries
     group: str | None
+    consumer: str | None
+    prefetch: int | None
+    claim_after: timedelta | None
     field: str
     key_field: str
     timeout: timedelta
@@ -78,7 +83,11 @@ class RedisSource(Source[T]):
     If entries were trimmed before they were read, or the server has lost data, ``on_lost_entries`` decides: "fail" (the
     default) raises ``SourceError``, the others continue at the "earliest" or "latest" entry and log a warning.
 
-    ``group`` sets the last id of this consumer group after completed checkpoints, for monitoring only. A stream that
+    ``group`` sets the last id of this consumer group after completed checkpoints, for monitoring only. With
+    ``consumer`` as well, the group shares the entries: each new one is read by one of its consumers, at least once.
+    Entries are acknowledged once a checkpoint covers them, and at most ``prefetch`` of a stream (10,000) wait for it.
+    Those that another consumer has not acknowledged for ``claim_after`` are read as well (None, the default: never);
+    choose it longer than any interval of checkpoints and any restart. Such a source needs checkpoints. A stream that
     has been at its end for ``idle_after`` does not hold event time back. A server that does not answer for ``timeout``
     is away. ``client`` are settings of ``redis.asyncio.Redis``. Wrong credentials and unknown streams raise
     ``SourceError`` at once, while a lost connection is renewed (``reconnect``). Needs Redis 7 or newer, not a cluster.
@@ -179,28 +188,30 @@ class RedisSource(Source[T]):
         idle_after: timedelta | None = _IDLE_AFTER,
         on_lost_entries: LostEntries = "fail",
         group: str | None = None,
+        consumer: str | None = None,
+        prefetch: int | None = None,
+        claim_after: timedelta | None = None,
         field: str = "value",
         key_field: str = "key",
         timeout: timedelta = TIMEOUT,
         client: Mapping[str, object] | None = None,
     ) -> None:
         owner = "RedisSource"
-        checked_dead_letters(owner, dead_letters)
         checked_interval(owner, discover_every)
-        if key_format is not None and (format is None or not messages):
-            raise FlowDefinitionError(
-                f"{owner}: key_format= needs format= and messages=True, which keeps the keys"
-            )
+        self._format = EntryFormat.checked(
+            owner,
+            of=of,
+            format=format,
+            key_format=key_format,
+            messages=messages,
+            dead_letters=dead_letters,
+            field=field,
+            key_field=key_field,
+        )
         self.dead_letters = dead_letters
         self.bounded = checked_ending(owner, until)
         self.discover_every = None if self.bounded else discover_every
         self._streams = checked_names(owner, "streams", streams)
-        self._of = checked_fields_type(owner, of, format)
-        self._format = None if format is None else checked_format(owner, "format", format, Raw())
-        self._key_format = checked_format(owner, "key_format", key_format, Raw())
-        self._messages = messages
-        self._field = checked_field(owner, "field", field)
-        self._key_field = checked_field(owner, "key_field", key_field)
         self._settings = StreamSettings(
             RedisServer(owner, url, client, reconnect, timeout),
             checked_start_entry(owner, start),
@@ -208,17 +219,20 @@ class RedisSource(Source[T]):
             checked_idle_after(owner, idle_after),
             checked_lost_entries(owner, on_lost_entries),
             checked_optional_name(owner, "group", group),
+            _checked_sharing(owner, group, consumer, prefetch, claim_after),
         )
+        if consumer is not None:
+            self.needs_checkpoints = True
+            self.repeats_records = True
+            # Entries of before, and of other consumers, may be in another order.
+            self.divides_chunks = False
         #: The streams of the first call of ``splits``; the later ones are new.
         self._first: frozenset[str] | None = None
 
     async def splits(self) -> Sequence[Split]:
-        link = RedisLink(self._settings.server, "streams", SourceError, as_text=True)
-        try:
-            await link.check()
-            names = await self._named(link)
-        finally:
-            await link.close()
+        names = await stream_names(
+            self._settings.server, self._streams, waits=self.discover_every is not None
+        )
         if self._first is None:
             self._first = frozenset(names)
         return [Split(name) for name in names]
@@ -226,11 +240,17 @@ class RedisSource(Source[T]):
     async def reader(self, split: Split, position: Position | None) -> Reader[T]:
         settings, stream = self._settings, split.id
         link = RedisLink(
-            settings.server, f"stream {stream!r}", SourceError, as_text=self._format is None
+            settings.server, f"stream {stream!r}", SourceError, as_text=self._format.as_text
         )
-        kind = EntryReader[T] if settings.group is None else GroupedEntryReader[T]
+        decoder = self._format.decoder(stream)
+        reader: EntryReader[T] | SharedEntryReader[T]
         try:
-            reader = kind(settings, stream, link, self._decoder(stream), position)
+            if settings.sharing is not None:
+                reader = SharedEntryReader[T](settings, stream, link, decoder, position)
+            elif settings.group is not None:
+                reader = GroupedEntryReader[T](settings, stream, link, decoder, position)
+            else:
+                reader = EntryReader[T](settings, stream, link, decoder, position)
             await reader.open(later=self._first is not None and stream not in self._first)
         except BaseException:
             await link.close()
@@ -240,59 +260,36 @@ class RedisSource(Source[T]):
     async def on_job_end(self) -> None:
         self._first = None
 
-    def _decoder(self, stream: str) -> EntriesDecoder:
-        if self._format is None:
-            return FieldsDecoder[T](
-                stream, self._of, messages=self._messages, dead_letters=self.dead_letters
+
+def _checked_sharing(
+    owner: str,
+    group: str | None,
+    consumer: object,
+    prefetch: object,
+    claim_after: object,
+) -> GroupSharing | None:
+    """Return the settings of sharing; None without ``consumer``. Raises ``FlowDefinitionError``."""
+    name = checked_optional_name(owner, "consumer", consumer)
+    if name is None:
+        if prefetch is not None or claim_after is not None:
+            raise FlowDefinitionError(
+                f"{owner}: prefetch= and claim_after= need consumer=, the name of a consumer of the group"
             )
-        return PayloadDecoder[T](
-            stream,
-            self._format,
-            key_format=self._key_format,
-            messages=self._messages,
-            value_field=self._field,
-            key_field=self._key_field,
-            dead_letters=self.dead_letters,
+        return None
+    if group is None:
+        raise FlowDefinitionError(
+            f"{owner}: consumer= needs group=, the consumer group that shares the entries"
         )
-
-    async def _named(self, link: RedisLink) -> list[str]:
-        """Return the streams to read. Raises ``SourceError`` if one of them, or each, is missing."""
-        streams = self._streams
-        if isinstance(streams, re.Pattern):
-            found = await _all_streams(link)
-            names = [name for name in found if streams.fullmatch(name)]
-            if not names and self.discover_every is None:
-                raise link.error(
-                    f"it has no stream that matches {streams.pattern!r}; it has {shown(found)}. With discover_every "
-                    f"the source waits for one"
-                )
-            return names
-        for name in streams:
-            kind = await link.command("TYPE", name)
-            if kind == "none":
-                raise link.error(
-                    f"it has no stream {name!r}; create it first, or use a regular expression, which waits for it"
-                )
-            if kind != "stream":
-                raise link.error(f"the key {name!r} is a {kind}, not a stream")
-        return list(streams)
-
-
-async def _all_streams(link: RedisLink) -> list[str]:
-    """Return the names of all streams. The server looks at all its keys for it, some at a time."""
-    found: set[str] = set()
-    cursor: Any = 0
-    while True:
-        cursor, names = await link.command("SCAN", cursor, "TYPE", "stream", "COUNT", 1000)
-        found.update(names)
-        if not int(cursor):
-            # A name that is not UTF-8 cannot be the id of a split.
-            return sorted(name for name in found if name.isascii() or _is_text(name))
-
-
-def _is_text(name: str) -> bool:
-    try:
-        name.encode()
-    except UnicodeEncodeError:
-        return False
-    return True
+    if prefetch is None:
+        prefetch = _PREFETCH
+    if type(prefetch) is not int or not 1 <= prefetch <= _MOST_PREFETCH:
+        raise FlowDefinitionError(
+            f"{owner}: prefetch= must be a number from 1 to {_MOST_PREFETCH:,}, not {shown(prefetch)}"
+        )
+    if claim_after is None:
+        return GroupSharing(name, prefetch, None)
+    if not isinstance(claim_after, timedelta) or claim_after <= timedelta(0):
+        raise FlowDefinitionError(
+            f"{owner}: claim_after= must be a positive timedelta or None, not {shown(claim_after)}"
+        )
+    return GroupSharing(name, prefetch, claim_after.total_seconds())

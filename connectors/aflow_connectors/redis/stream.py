@@ -30,13 +30,13 @@ import logging
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Final, Generic, NamedTuple, Protocol, TypeVar, cast
+from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
 
 from aflow.connect import Chunk, Position, Reader, SourceError
 from aflow.errors import shown
-from aflow_connectors.messages import Decoded
 from aflow_connectors.redis.client import RedisLink, RedisServer
 from aflow_connectors.redis.entries import Entry
+from aflow_connectors.redis.entry_format import EntriesDecoder
 from aflow_connectors.redis.entry_ids import (
     BEGINNING,
     EntryId,
@@ -58,6 +58,16 @@ _PAGE: Final = 4096
 
 
 @dataclass(frozen=True)
+class GroupSharing:
+    """The settings of a source that shares the entries of its streams with other consumers of its group."""
+
+    consumer: str
+    prefetch: int
+    claim_after: float | None
+    """Seconds."""
+
+
+@dataclass(frozen=True)
 class StreamSettings:
     """The settings of all readers of a source."""
 
@@ -68,12 +78,7 @@ class StreamSettings:
     """Seconds."""
     on_lost_entries: LostEntries
     group: str | None
-
-
-class EntriesDecoder(Protocol):
-    """``FieldsDecoder`` or ``PayloadDecoder``."""
-
-    async def decode(self, entries: Sequence[Entry], /) -> Decoded: ...
+    sharing: GroupSharing | None
 
 
 class StreamState(NamedTuple):

@@ -6,7 +6,8 @@ repeated commit copies the same content again, or finds it there. The name has t
 subtask and the number of the checkpoint, so no two complete checkpoints have one name. A job that was replaced and runs
 on may prepare the number that its successor prepares. So the hidden key also has a random token, which the committable
 names: neither job overwrites the hidden object of the other. After a restore, hidden objects and objects of later
-checkpoints that the restored one does not name are deleted: their records will be written again.
+checkpoints that the restored one does not name are deleted: their records will be written again. ``restores`` keeps
+the numbers of such restores, so that a checkpoint whose output was deleted is not restored.
 
 Completing a multipart upload at the commit would avoid the copy; obstore has no interface for uploads that another
 process completes. Manifests of data objects, as of table formats, would need readers that know them.
@@ -33,6 +34,7 @@ from aflow_connectors.files.output.names import Parts
 from aflow_connectors.files.output.output_file import SinkOutput
 from aflow_connectors.owners import OWNER, is_owner
 from aflow_connectors.s3.bucket import Bucket
+from aflow_connectors.s3.restores import RestoreLog
 
 _PENDING: Final = ".pending"
 #: Regular expression for the token of a hidden key.
@@ -75,6 +77,8 @@ class PreparedObject:
     """The URL."""
     token: str
     """Makes the hidden key unique."""
+    run: int = 0
+    """The number of the run; see ``restores``."""
 
     @property
     def hidden(self) -> str:
@@ -89,6 +93,7 @@ class PreparedObject:
             "owner": self.owner,
             "folder": self.folder,
             "token": self.token,
+            "run": self.run,
         }
 
     @classmethod
@@ -103,13 +108,15 @@ class PreparedObject:
                 "folder": str(place),
                 "token": str(token),
             } if is_owner(owner) and re.fullmatch(_TOKEN, token):
+                run = cast("dict[str, object]", committable).get("run", 0)
                 if place != folder.url:
                     raise RestoreError(
                         f"sink {folder.sink!r} cannot commit its output in {place}: it writes to {folder.url} now; "
                         f"restore with the former URL"
                     )
-                if not name or folder.names.checkpoint(name, owner) == number:
-                    return cls(number, name, size, owner, place, token)
+                named = not name or folder.names.checkpoint(name, owner) == number
+                if named and isinstance(run, int) and run >= 0:
+                    return cls(number, name, size, owner, place, token, run)
             case _:
                 pass
         raise RestoreError(
@@ -159,14 +166,29 @@ class ObjectFolder:
     def _is_ours(self, key: str) -> bool:
         return self.names.checkpoint(key.rpartition("/")[2]) is not None
 
-    def recover(self, prepared: Sequence[PreparedObject]) -> None:
-        """Commit the output of a restored checkpoint, and remove later output of its owner."""
+    def recover(self, prepared: Sequence[PreparedObject]) -> int:
+        """Commit the output of a restored checkpoint, remove later output of its owner, and return the new run.
+
+        Raises ``SinkError``, and ``RestoreError`` if output of the checkpoint was removed.
+        """
+        newest = max(prepared, key=lambda one: one.checkpoint)
+        restored = newest.checkpoint
+        owners = {one.owner for one in prepared}
+        with self.errors():
+            logs = {owner: RestoreLog.read(self.bucket, owner) for owner in owners}
+        for log in logs.values():
+            self._check_not_withdrawn(newest, log)
         for one in prepared:
             self.commit(one)
         kept = {one.name for one in prepared}
-        restored = max(one.checkpoint for one in prepared)
+        begun = 0
         with self.errors():
-            for owner in {one.owner for one in prepared}:
+            for owner, log in logs.items():
+                # Before the first object is deleted: a crash between them must not hide it.
+                log, run = log.restored(restored, run=newest.run)
+                log.write(self.bucket, owner)
+                begun = max(begun, run)
+            for owner in owners:
                 later = [
                     key
                     for key in self._shown()
@@ -175,6 +197,17 @@ class ObjectFolder:
                 pending = [one.key for one in self.bucket.objects(f"{_PENDING}/{owner}")]
                 if later or pending:
                     self.bucket.delete([*later, *pending])
+        return begun
+
+    def _check_not_withdrawn(self, newest: PreparedObject, log: RestoreLog) -> None:
+        restored = newest.checkpoint
+        down_to = log.withdrawn_down_to(restored, run=newest.run)
+        if down_to is not None:
+            raise RestoreError(
+                f"sink {self.sink!r}: checkpoint {restored} cannot be restored: a restore of checkpoint {down_to} has "
+                f"removed the output after it from {self.url}. Continue from a checkpoint of the job that was restored "
+                f"then, or from checkpoint {down_to} or an older one"
+            )
 
     def _shown(self) -> list[str]:
         return [one.key for one in self.bucket.objects("") if "/" not in one.key]
@@ -267,15 +300,18 @@ class ObjectPieces(ObjectOutput):
 
     in_pieces = True
 
-    def __init__(self, folder: ObjectFolder, *, owner: str, subtask: int) -> None:
+    def __init__(
+        self, folder: ObjectFolder, *, owner: str, subtask: int, run: int = 0
+    ) -> None:
         super().__init__(folder, owner=owner, subtask=subtask)
+        self._run = run
         #: Objects that wait for their commit.
         self._pending: set[str] = set()
 
     def prepare(self, checkpoint: int) -> Committable:
         raw = self._ended()
         folder, token = self._folder, secrets.token_hex(8)
-        prepared = PreparedObject(checkpoint, "", 0, self._owner, folder.url, token)
+        prepared = PreparedObject(checkpoint, "", 0, self._owner, folder.url, token, self._run)
         if raw is not None:
             with raw:
                 size = raw.seek(0, 2)

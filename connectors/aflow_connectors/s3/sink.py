@@ -55,6 +55,8 @@ class ObjectSink(Sink[T]):
         self._bucket: Final = Bucket(owner, f"{root}/{folder}", client=client, store=store)
         #: Owner of the output, by the name of the sink in its flow.
         self._owners: Final[dict[str, str]] = {}
+        #: Number of the run (see ``restores``), by the name of the sink; none for 0.
+        self._runs: Final[dict[str, int]] = {}
         #: Subtasks of a job without checkpoints whose objects have appeared, by the name of the sink.
         self._finished: Final[dict[str, set[int]]] = {}
 
@@ -64,8 +66,9 @@ class ObjectSink(Sink[T]):
         prepared = [PreparedObject.of(one, folder) for one in committables]
         if prepared:
             self._owners[name] = max(prepared, key=lambda one: one.checkpoint).owner
-            await WorkerThread().run(partial(folder.recover, prepared))
+            self._runs[name] = await WorkerThread().run(partial(folder.recover, prepared))
         else:
+            self._runs.pop(name, None)
             self._owners[name] = new_owner()
             await WorkerThread().run(partial(folder.begin, overwrite=self.overwrite))
 
@@ -82,7 +85,12 @@ class ObjectSink(Sink[T]):
         owner = self._owners.setdefault(context.name, new_owner())
         self._finished.setdefault(context.name, set()).discard(context.subtask)
         output = (
-            ObjectPieces(folder, owner=owner, subtask=context.subtask)
+            ObjectPieces(
+                folder,
+                owner=owner,
+                subtask=context.subtask,
+                run=self._runs.get(context.name, 0),
+            )
             if context.checkpoints
             else WholeObject(
                 folder,

@@ -250,7 +250,7 @@ async def test_a_cut_connection_loses_and_repeats_nothing(mqtt: Mqtt) -> None:
 async def test_more_messages_than_the_prefetch_wait_for_a_checkpoint(
     mqtt: Mqtt, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("aflow_connectors.mqtt.session_reader._STALLED", 0.01)
+    monkeypatch.setattr("aflow_connectors.delivery_pause._STALLED", 0.01)
     topic = name()
     reader = await opened(MqttSource(mqtt.url, topic, client_id=topic, of=int, prefetch=4))
     await mqtt.publish(topic, numbers(6))

@@ -17,11 +17,14 @@ from aflow_connectors.reconnect import Reconnect, Retries
 
 
 class SlowBroker:
-    """Confirms messages one after the other, each after ``delay`` (s); None: never."""
+    """Confirms messages one after the other, each after ``delay`` (s), ``most`` on each connection; None: never."""
 
-    def __init__(self, delay: float | None) -> None:
+    def __init__(self, delay: float | None, most: int = 1000) -> None:
         self.delay = delay
+        self.most = most
         self.published = 0
+        #: Messages that were published on the present connection.
+        self.sent = 0
         self._free_at = 0.0
 
     def __call__(self, *arguments: object) -> SlowBroker:
@@ -29,6 +32,7 @@ class SlowBroker:
 
     async def open(self) -> None:
         """Connect."""
+        self.sent = 0
 
     async def close(self) -> None:
         """Disconnect."""
@@ -36,8 +40,9 @@ class SlowBroker:
     def publish(self, topic: str, payload: bytes, **options: object) -> asyncio.Future[None]:
         loop = asyncio.get_running_loop()
         self.published += 1
+        self.sent += 1
         confirmed: asyncio.Future[None] = loop.create_future()
-        if self.delay is not None:
+        if self.delay is not None and self.sent <= self.most:
             self._free_at = max(self._free_at, loop.time()) + self.delay
             loop.call_at(self._free_at, confirmed.set_result, None)
         return confirmed
@@ -75,3 +80,30 @@ def test_a_broker_that_confirms_nothing_is_given_up_though_it_accepts_connection
 
     with pytest.raises(SinkError, match=r"give_up_after=0:05:00.*no confirmations"):
         virtual_time.run(lambda: write([b"x"] * 10))
+
+
+def test_a_broker_that_confirms_some_messages_and_stalls_is_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(sink, "MqttConnection", SlowBroker(1, most=3))
+
+    with pytest.raises(SinkError, match=r"give_up_after=0:05:00.*no confirmations"):
+        virtual_time.run(lambda: write([b"x"] * 10))
+
+
+def test_a_broker_that_confirms_more_messages_at_each_attempt_is_not_given_up(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    broker = SlowBroker(1, most=0)
+    monkeypatch.setattr(sink, "MqttConnection", broker)
+    opened = broker.open
+
+    async def one_more() -> None:
+        await opened()
+        broker.most += 1
+
+    monkeypatch.setattr(broker, "open", one_more)
+
+    virtual_time.run(lambda: write([b"x"] * 20))
+
+    assert broker.sent == 20

@@ -37,6 +37,7 @@ MODULES: Final = {
     "kafka-postgres": "kafka_to_postgres",
     "changes-kafka": "changes_to_kafka",
     "redis-redis": "redis_to_redis",
+    "redis-group": "redis_group_to_redis",
     "nats-postgres": "nats_to_postgres",
     "rabbitmq-files": "rabbitmq_to_files",
     "http-kafka": "http_to_kafka",

@@ -92,6 +92,15 @@ class RabbitServer:
         log = (self.folder / "output").read_text(errors="replace")
         raise RuntimeError(f"the server does not start: {log[-2000:]}")
 
+    def control(self, *arguments: str) -> None:
+        """Run a command of ``rabbitmqctl``."""
+        found = program()
+        assert found is not None
+        process = started(
+            [found.with_name("rabbitmqctl"), *arguments], self.folder, self.environment
+        )
+        assert process.wait(_STARTING) == 0, (self.folder / "output").read_text(errors="replace")
+
     def stop(self) -> None:
         """End it; its data is not needed any more."""
         if self.process is not None and self.process.poll() is None:

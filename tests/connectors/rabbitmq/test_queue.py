@@ -130,6 +130,32 @@ async def test_messages_before_the_restored_position_are_dropped_and_then_acknow
     assert await rabbit.count(queue) == 0
 
 
+async def test_no_message_is_read_twice_though_a_restart_has_a_smaller_prefetch(
+    rabbit: Rabbit,
+) -> None:
+    queue = await rabbit.create()
+    await rabbit.publish(queue, numbers(160))
+    reader = await opened(RabbitmqSource(rabbit.url, queue, of=int, prefetch=150, remember=0))
+    found, position = await read(reader, 150)
+    await reader.close()  # the acknowledgement is lost
+
+    restored = await opened(
+        RabbitmqSource(rabbit.url, queue, of=int, prefetch=20, remember=0), position
+    )
+    reading = asyncio.create_task(read(restored, 10))
+    async with asyncio.timeout(20):
+        while not reading.done():
+            # Each checkpoint acknowledges the messages of before that were delivered again.
+            await restored.on_checkpoint_completed(position)
+            await asyncio.sleep(0.01)
+    rest, end = await reading
+    await restored.on_checkpoint_completed(end)
+    await restored.close()
+
+    assert found + rest == list(range(160))
+    assert await rabbit.count(queue) == 0
+
+
 async def test_a_message_that_is_published_twice_is_read_once(rabbit: Rabbit) -> None:
     queue = await rabbit.create()
     await rabbit.publish(queue, [b"1", b"1", b"2"], ["a", "a", "b"])
@@ -196,7 +222,7 @@ async def test_a_cut_connection_loses_and_repeats_nothing(
 async def test_an_exhausted_prefetch_is_reported_and_ends_with_a_checkpoint(
     rabbit: Rabbit, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("aflow_connectors.rabbitmq.queue_reader._STALLED", 0.01)
+    monkeypatch.setattr("aflow_connectors.delivery_pause._STALLED", 0.01)
     queue = await rabbit.create()
     await rabbit.publish(queue, numbers(10))
     reader = await opened(RabbitmqSource(rabbit.url, queue, of=int, prefetch=4))

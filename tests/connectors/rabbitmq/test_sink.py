@@ -18,7 +18,7 @@ from aflow_connectors.rabbitmq import RabbitmqSink
 from aflow_connectors.reconnect import Reconnect
 from tests.connectors.proxy import Proxy
 from tests.connectors.rabbitmq.reading import QUICK
-from tests.connectors.rabbitmq.server import Rabbit
+from tests.connectors.rabbitmq.server import Rabbit, RabbitServer
 
 pytestmark = pytest.mark.asyncio
 
@@ -40,6 +40,10 @@ async def written(sink: Sink[Any], *values: object, timestamps: list[int] | None
         await writer.flush()
     finally:
         await writer.close()
+
+
+def events(caplog: pytest.LogCaptureFixture) -> list[object]:
+    return [event for one in caplog.records if (event := getattr(one, "event", None))]
 
 
 @pytest.mark.slow
@@ -185,6 +189,41 @@ async def test_a_full_queue_is_backpressure_until_the_time_is_over(rabbit: Rabbi
 
     after = await rabbit.contents(queue)
     assert [one.body for one in before + after] == [b"1", b"3"]
+
+
+@pytest.mark.slow
+async def test_a_full_disk_of_the_server_is_backpressure_with_an_event_and_then_an_error(
+    own_rabbit: RabbitServer,
+    rabbit: Rabbit,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("aflow_connectors.rabbitmq.writer._SLICE", 0.02)
+    caplog.set_level("INFO", logger="aflow.connectors")
+    queue = await rabbit.create()
+    writer = await opened(RabbitmqSink[int](rabbit.url, key=queue, reconnect=QUICK))
+    short = Reconnect(delay=timedelta(milliseconds=1), give_up_after=timedelta(milliseconds=300))
+
+    own_rabbit.control("set_disk_free_limit", "1000000GB")
+    with monkeypatch.context() as patch:
+        patch.setattr("aflow_connectors.rabbitmq.writer.PATIENCE", 0.2)
+        with pytest.raises(SinkError, match=r"give_up_after.*for its disk or memory"):
+            await written(RabbitmqSink[int](rabbit.url, key=queue, reconnect=short), -1)
+    caplog.clear()
+    writing = asyncio.create_task(write(writer, *range(50)))
+    async with asyncio.timeout(20):
+        while "publishers_blocked" not in events(caplog):  # noqa: ASYNC110
+            await asyncio.sleep(0.01)
+    was_done = writing.done()
+    own_rabbit.control("set_disk_free_limit", "10MB")
+    async with asyncio.timeout(30):
+        await writing
+    await writer.close()
+
+    assert not was_done
+    found = {int(one.body) for one in await rabbit.contents(queue)}
+    assert found - {-1} == set(range(50))  # the one without confirmation may be there
+    assert events(caplog) == ["publishers_blocked", "publishers_unblocked"]
 
 
 async def test_a_cut_connection_loses_no_message(rabbit: Rabbit) -> None:

@@ -19,6 +19,9 @@ from aflow_connectors.reconnect import Reconnect, Retries
 class SlowServer:
     """Confirms messages one after the other, each after ``delay`` (s), and ``most`` on each connection."""
 
+    place = "localhost:5672/"
+    is_blocked = False
+
     def __init__(self, delay: float, most: int) -> None:
         self.delay = delay
         self.most = most

@@ -12,14 +12,15 @@ from typing import Any, cast
 import pytest
 
 import aflow as af
-from aflow.connect import BadRecord, Chunk, Reader, SourceError, Tag
+from aflow.connect import BadRecord, Chunk, Reader, SinkError, SourceError, Tag, WriterContext
 from aflow.testing import CollectSink, check_source
 from aflow_connectors.formats import Json, Raw, Text
 from aflow_connectors.message import Message
 from aflow_connectors.reconnect import Reconnect
-from aflow_connectors.redis import RedisSource
+from aflow_connectors.redis import RedisSink, RedisSource
 from tests.connectors.proxy import Proxy
-from tests.connectors.redis.server import TestServer
+from tests.connectors.redis.server import TestServer, redis_program, running_redis
+from tests.connectors.server_process import skip_or_fail
 
 pytestmark = pytest.mark.asyncio
 
@@ -477,6 +478,18 @@ async def test_a_stream_that_does_not_exist_is_an_error(
     redis_server.command("SET", stream, "text")
     with pytest.raises(SourceError, match="is a string, not a stream"):
         await RedisSource(redis_server.url, stream).splits()
+
+
+async def test_a_node_of_a_cluster_is_refused() -> None:
+    program = redis_program()
+    if program is None:
+        skip_or_fail("no Redis server is installed: scripts/have-redis")
+        return
+    with running_redis(program, "--cluster-enabled", "yes") as node:
+        with pytest.raises(SourceError, match="a node of a Redis Cluster, which is not supported"):
+            await RedisSource(node.url, "t").splits()
+        with pytest.raises(SinkError, match="a node of a Redis Cluster, which is not supported"):
+            await RedisSink(node.url, "t").writer(WriterContext("out"))
 
 
 async def test_checkpoints_set_the_last_id_of_the_group(

@@ -288,6 +288,55 @@ async def test_output_after_the_restored_checkpoint_is_withdrawn() -> None:
     assert visible(store) == RECORDS[:4]
 
 
+async def an_empty_checkpoint(store: object, journal: list[Any]) -> None:
+    """Continue from the last checkpoint in ``journal``, and add one without records."""
+    position, committables = journal[-1]
+    sink = JsonLinesObjectSink[Any]("memory:///out", store=store)
+    await sink.recover("out", committables)
+    writer = await sink.writer(WriterContext("out", checkpoints=True))
+    journal.append((position, [await writer.prepare(len(journal) + 1)]))
+    await writer.close()
+
+
+@pytest.mark.asyncio
+async def test_a_checkpoint_without_records_whose_earlier_output_was_removed_is_refused() -> None:
+    store, journal = MemoryStore(), list[Any]()
+    await two_checkpoints(store, journal)
+    await an_empty_checkpoint(store, journal)
+    await JsonLinesObjectSink[Any]("memory:///out", store=store).recover("out", journal[0][1])
+
+    with pytest.raises(RestoreError, match="a restore of checkpoint 1 has removed the output"):
+        await an_empty_checkpoint(store, journal)
+    branch = journal[:1]
+    await two_checkpoints(store, branch)
+
+    assert visible(store) == RECORDS
+    # A checkpoint of the newer run is not affected, and neither is an older one.
+    await an_empty_checkpoint(store, branch)
+    await an_empty_checkpoint(store, branch)
+    await JsonLinesObjectSink[Any]("memory:///out", store=store).recover("out", journal[0][1])
+    with pytest.raises(RestoreError, match="a restore of checkpoint 1 has removed the output"):
+        await an_empty_checkpoint(store, branch)
+
+
+@pytest.mark.asyncio
+async def test_restores_of_one_checkpoint_add_one_entry_to_the_log() -> None:
+    store, journal = MemoryStore(), list[Any]()
+    await two_checkpoints(store, journal)
+    owner = journal[0][1][0]["owner"]
+    key = f"out/.restores/{owner}.json"
+
+    for number, run in ((1, 9), (1, 9), (0, 9), (0, 9), (1, 13)):
+        await JsonLinesObjectSink[Any]("memory:///out", store=store).recover(
+            "out", [{**journal[number][1][0], "run": run, "object": ""}]
+        )
+
+    assert json.loads(bytes(store.get(key).bytes())) == [[13, 1], [14, 2]]
+    store.put(key, b"{}")
+    with pytest.raises(SinkError, match="is damaged: it is no list of restores"):
+        await JsonLinesObjectSink[Any]("memory:///out", store=store).recover("out", journal[0][1])
+
+
 @pytest.mark.asyncio
 async def test_a_replaced_job_does_not_change_the_output_that_its_successor_prepares() -> None:
     store, journal = MemoryStore(), list[Any]()
