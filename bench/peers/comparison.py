@@ -36,7 +36,7 @@ class Entry:
     @property
     def rate(self) -> float:
         """Median of the records per second."""
-        return statistics.median(self.records / run["seconds"] for run in self.runs)
+        return statistics.median(self.records / float(run["seconds"]) for run in self.runs)
 
     @property
     def delays(self) -> tuple[float, float]:

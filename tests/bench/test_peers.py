@@ -116,7 +116,9 @@ def test_a_peer_that_needs_java_is_unavailable_without_it(monkeypatch: pytest.Mo
 
 def test_each_peer_has_a_program_or_a_reason_for_each_job() -> None:
     for peer in PEERS:
-        text = (ROOT / "bench" / "peers" / "programs" / f"{peer.module.replace('.', '/')}.py").read_text()
+        text = (
+            ROOT / "bench" / "peers" / "programs" / f"{peer.module.replace('.', '/')}.py"
+        ).read_text()
         for one in JOBS:
             has = f'"{one.program or one.name}":' in text
             assert has != (one.name in peer.lacks), f"{peer.name}: {one.name}"

@@ -85,7 +85,7 @@ def keyed_window(task: Task) -> Run:
 def _from_file(task: Task, start: Callable[[af.Flow], Any], settings: str) -> Run:
     def run() -> Outcome:
         flow = af.Flow("files")
-        out = JsonLinesSink(task.place / "rows", overwrite=True)
+        out: JsonLinesSink[Any] = JsonLinesSink(task.place / "rows", overwrite=True)
         flow.source(JsonLinesSource(Path(task.events))).pipe(_windows).to(out)
         asyncio.run(start(flow))
         return Outcome(rows_in(task.place / "rows", "part-*.jsonl"), settings=settings)

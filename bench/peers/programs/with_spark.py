@@ -28,6 +28,10 @@ def _session() -> SparkSession:
     return session
 
 
+def _sum(numbers: Any) -> int:
+    return int(numbers.agg(functions.sum("n")).first()[0])
+
+
 def stateless(task: Task) -> Run:
     session = _session()
 
@@ -38,7 +42,7 @@ def stateless(task: Task) -> Run:
         numbers = session.range(task.records)
         steps = numbers.select(add("id").alias("n")).where(kept("n")).select(twice("n").alias("n"))
         return Outcome(
-            int(steps.agg(functions.sum("n")).first()[0]),
+            _sum(steps),
             settings="local[1]; udf for each function",
         )
 
@@ -85,8 +89,7 @@ def calls(task: Task) -> Run:
                     yield pd.DataFrame({"n": some})
 
         results = session.range(0, task.records, 1, 1).mapInPandas(call_all, "n long")
-        total = int(results.agg(functions.sum("n")).first()[0])
-        return Outcome(total, settings="local[1]; asyncio.gather in mapInPandas")
+        return Outcome(_sum(results), settings="local[1]; asyncio.gather in mapInPandas")
 
     return run
 

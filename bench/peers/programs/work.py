@@ -56,7 +56,7 @@ def time_of(event: Any) -> datetime:
     return EPOCH + timedelta(milliseconds=event["ts"])
 
 
-def rows_in(folder: Path, pattern: str = "*.jsonl") -> list[list[Any]]:
+def rows_in(folder: Path, pattern: str = "*.jsonl") -> list[Any]:
     """Return the rows in the JSON lines of all files of a folder."""
     return [json.loads(line) for file in sorted(folder.rglob(pattern)) for line in file.open("rb")]
 
