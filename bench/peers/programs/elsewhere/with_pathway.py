@@ -66,6 +66,18 @@ class _Ticks(pw.io.python.ConnectorSubject):
             self.next(n=number, at=at)
 
 
+def _same(number: int) -> int:
+    return number
+
+
+def _is_number(number: int) -> bool:
+    return number >= 0
+
+
+def _same_time(at: float) -> float:
+    return at
+
+
 def _run() -> None:
     pw.run(monitoring_level=pw.MonitoringLevel.NONE)
 
@@ -165,9 +177,9 @@ def latency(task: Task) -> Run:
             delays.append(time.perf_counter() - row["at"])
 
         ticks = pw.io.python.read(_Ticks(task.records), schema=Tick, autocommit_duration_ms=10)
-        same = ticks.select(n=pw.apply(lambda n: n, pw.this.n), at=pw.this.at)
-        kept = same.filter(pw.apply(lambda n: n >= 0, pw.this.n))
-        pw.io.subscribe(kept.select(at=pw.apply(lambda at: at, pw.this.at)), on_change=arrive)
+        same = ticks.select(n=pw.apply(_same, pw.this.n), at=pw.this.at)
+        kept = same.filter(pw.apply(_is_number, pw.this.n))
+        pw.io.subscribe(kept.select(at=pw.apply(_same_time, pw.this.at)), on_change=arrive)
         _run()
         return Outcome(len(delays), delays=delays, settings="autocommit_duration_ms=10")
 
