@@ -96,6 +96,9 @@ BENCHMARKS = [
         has_parts=True,
     ),
     Benchmark("embed", "latency of a web service beside a saturated pipeline", 100_000, 3),
+    Benchmark(
+        "generator", "the load of `aflow bench`: ms of error at 5,000/s, records/s", 50_000, 3
+    ),
     Benchmark("fairness", "ms that a saturated pipeline delays another coroutine", 1_000_000, 5),
     Benchmark("scale", "cost of a record with more keys, subtasks, steps and jobs", 500_000, 1),
 ]
