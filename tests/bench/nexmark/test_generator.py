@@ -40,7 +40,9 @@ def sample() -> Sample:
     return Sample(generate(20_000))
 
 
-def test_of_fifty_events_one_is_a_person_three_are_auctions_and_others_are_bids(sample: Sample) -> None:
+def test_of_fifty_events_one_is_a_person_three_are_auctions_and_others_are_bids(
+    sample: Sample,
+) -> None:
     assert (len(sample.persons), len(sample.auctions), len(sample.bids)) == (400, 1_200, 18_400)
 
 
@@ -56,10 +58,14 @@ def test_equal_settings_give_equal_events_and_another_seed_others(sample: Sample
     assert generate(1_000, NexmarkSettings(seed=8)) != some
 
 
-def test_half_of_the_bids_are_for_hot_auctions_and_three_quarters_of_hot_bidders(sample: Sample) -> None:
+def test_half_of_the_bids_are_for_hot_auctions_and_three_quarters_of_hot_bidders(
+    sample: Sample,
+) -> None:
     hot_auctions = sum(bid.auction % 100 == 0 for bid in sample.bids) / len(sample.bids)
     hot_bidders = sum(bid.bidder % 100 == 1 for bid in sample.bids) / len(sample.bids)
-    hot_sellers = sum(auction.seller % 100 == 0 for auction in sample.auctions) / len(sample.auctions)
+    hot_sellers = sum(auction.seller % 100 == 0 for auction in sample.auctions) / len(
+        sample.auctions
+    )
 
     assert hot_auctions == pytest.approx(0.5, abs=0.02)
     assert hot_bidders == pytest.approx(0.75, abs=0.02)
@@ -86,7 +92,9 @@ def test_some_bids_precede_their_auction_but_none_is_far_ahead(sample: Sample) -
     assert min(ahead) >= -100
 
 
-def test_prices_are_between_a_hundred_and_a_hundred_million_with_a_uniform_logarithm(sample: Sample) -> None:
+def test_prices_are_between_a_hundred_and_a_hundred_million_with_a_uniform_logarithm(
+    sample: Sample,
+) -> None:
     prices = sorted(bid.price for bid in sample.bids)
 
     assert prices[0] >= 100
@@ -167,6 +175,7 @@ def test_a_sine_has_the_first_rate_at_the_beginning_and_the_next_in_the_middle()
         ({"next_rate": float("nan")}, "a rate is a positive number"),
         ({"bids": 0}, "bids is at least 1, not 0"),
         ({"hot_auctions": 0}, "hot_auctions is at least 1, not 0"),
+        ({"person_bytes": 100_000}, "person_bytes is at most 32768, not 100000"),
         ({"bid_bytes": -1}, "bid_bytes is at least 0, not -1"),
         ({"out_of_order": 1906}, "a group of 1906 events cannot be permuted"),
     ],
