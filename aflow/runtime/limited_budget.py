@@ -16,7 +16,8 @@ from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Final
 
 from aflow.machines.loop_share import LoopShare
-from aflow.runtime.clock import RuntimeClock
+from aflow.machines.turns import Turn
+from aflow.runtime.clock import RuntimeClock, SystemClock
 from aflow.runtime.loop_budget import LoopBudget, WorkerActivity
 from aflow.runtime.options import Options
 
@@ -27,6 +28,8 @@ _TOGETHER: Final = 32
 class LimitedBudget(LoopBudget):
     """The share of the job in one pass of the event loop, and in the time."""
 
+    drives_calls = True
+
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
@@ -36,9 +39,12 @@ class LimitedBudget(LoopBudget):
         threads: WorkerActivity | None = None,
         *,
         has_host: bool = True,
+        cpu: Callable[[], float] | None = None,
     ) -> None:
-        super().__init__(loop, clock, budget, threads, has_host=has_host)
+        super().__init__(loop, clock, budget, threads, has_host=has_host, cpu=cpu)
         self._share = LoopShare(share, self.steady())
+        #: Each step of a call waits for its turn, so their starts are not bounded in addition.
+        self.call_turn = Turn(budget)
         #: The part of ``own`` that the share knows.
         self._paid = 0.0
         #: Calls that wait for their turn, oldest first.
@@ -66,6 +72,12 @@ class LimitedBudget(LoopBudget):
             await asyncio.sleep(rest)
         await super().hand_over()
 
+    def on_call_completed(self) -> None:
+        """Do nothing: the steps of calls are counted in ``own``."""
+
+    def on_call_started(self) -> float:
+        return self.steady()  # counted as the step of a call
+
     def driven(self, calls: Callable[[], Coroutine[Any, Any, None]]) -> Coroutine[Any, Any, None]:
         return _drive(calls, self)
 
@@ -92,7 +104,7 @@ class LimitedBudget(LoopBudget):
         self._pass, self.calls_until = None, 0.0
         now = self.steady()
         if self._has_host:
-            self._turns.passed(now - begun - (self.own - own), now)
+            self._host.passed(now - begun - (self.own - own), now)
         self._admit()
 
     def _admit(self) -> None:
@@ -175,6 +187,7 @@ def loop_budget(
 ) -> LoopBudget:
     """Return the budget of a job with these options."""
     clock, seconds = options.clock, options.loop_budget.total_seconds()
+    cpu = clock.cpu if isinstance(clock, SystemClock) else None
     if options.share == 1:
-        return LoopBudget(loop, clock, seconds, threads, has_host=has_host)
-    return LimitedBudget(loop, clock, seconds, options.share, threads, has_host=has_host)
+        return LoopBudget(loop, clock, seconds, threads, has_host=has_host, cpu=cpu)
+    return LimitedBudget(loop, clock, seconds, options.share, threads, has_host=has_host, cpu=cpu)
