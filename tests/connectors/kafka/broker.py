@@ -56,11 +56,18 @@ log.cleaner.dedupe.buffer.size=4194304
 log.initial.task.delay.ms=200
 """
 
+#: Settings of a broker that is killed often: its successor starts when the session of the killed one has ended.
+_SHORT_SESSIONS: Final = """
+broker.session.timeout.ms=2000
+broker.heartbeat.interval.ms=200
+"""
+
 
 class Broker:
     """A broker in a process of its own, with its data in ``folder``.
 
-    Clients that connect to ``proxied`` are told the port ``advertised``, where a proxy to ``proxied`` listens.
+    Clients that connect to ``proxied`` are told the port ``advertised``, where a proxy to ``proxied`` listens. A broker
+    behind a proxy is soon back after a kill.
     """
 
     def __init__(self, classpath: str, folder: Path, *, advertised: int | None = None) -> None:
@@ -80,7 +87,7 @@ class Broker:
             advertised=proxied if advertised is None else advertised,
             folder=folder,
         )
-        self._properties.write_text(text)
+        self._properties.write_text(text if advertised is None else text + _SHORT_SESSIONS)
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         self._run("kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(self._properties))
         self._process: subprocess.Popen[bytes] | None = None
