@@ -8,7 +8,7 @@ from typing import Final
 import aflow as af
 from bench.nexmark.model import Auction, Bid, MarketEvent, Person
 
-#: Maximum difference in time from the newest event to a later one in the stream. The watermark of Flink's version has the same delay.
+#: Delay of the watermark, as in Flink's version.
 MAX_DELAY: Final = timedelta(seconds=4)
 
 
