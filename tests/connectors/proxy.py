@@ -8,9 +8,13 @@ from typing import Self
 
 
 class Proxy:
-    """Forwards connections to ``host`` and ``port``; ``address`` is where it listens, on loopback."""
+    """Forwards connections to ``host`` and ``port``; ``address`` is where it listens, on loopback.
 
-    def __init__(self, host: str, port: int) -> None:
+    It listens at the port ``at``; 0: at a free one.
+    """
+
+    def __init__(self, host: str, port: int, *, at: int = 0) -> None:
+        self._port = at
         self._target = (host, port)
         self._server: asyncio.Server | None = None
         #: Open connections, to the client and to the server.
@@ -28,7 +32,7 @@ class Proxy:
         self.cut_after: int | None = None
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", 0)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._port)
         return self
 
     async def __aexit__(

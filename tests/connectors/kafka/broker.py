@@ -16,6 +16,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
+from tests.connectors.proxy import Proxy
+
 # aiokafka has no complete types.
 aiokafka: Any = import_module("aiokafka")
 administration: Any = import_module("aiokafka.admin")
@@ -34,9 +36,13 @@ _PROPERTIES: Final = """
 process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller}
-listeners=PLAINTEXT://127.0.0.1:{port},SASL_PLAINTEXT://127.0.0.1:{sasl},CONTROLLER://127.0.0.1:{controller}
+listeners=PLAINTEXT://127.0.0.1:{port},SASL_PLAINTEXT://127.0.0.1:{sasl},PROXIED://127.0.0.1:{target},\
+CONTROLLER://127.0.0.1:{controller}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port},SASL_PLAINTEXT://127.0.0.1:{sasl},PROXIED://127.0.0.1:{proxy}
 controller.listener.names=CONTROLLER
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,CONTROLLER:PLAINTEXT
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,PROXIED:PLAINTEXT,\
+CONTROLLER:PLAINTEXT
+inter.broker.listener.name=PLAINTEXT
 sasl.enabled.mechanisms=PLAIN
 listener.name.sasl_plaintext.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \
 user_reader="right";
@@ -62,11 +68,19 @@ class Broker:
         self._command = ["java", *_JAVA, "-cp", classpath]
         self._properties = folder / "server.properties"
         self._log = folder / "log"
-        port, sasl, controller = _free_ports(3)
+        port, sasl, controller, target, self._proxy = _free_ports(5)
         self._port = port
         self.servers = f"127.0.0.1:{port}"
         self.sasl_servers = f"127.0.0.1:{sasl}"
-        text = _PROPERTIES.format(port=port, sasl=sasl, controller=controller, folder=folder)
+        self._target = target
+        text = _PROPERTIES.format(
+            port=port,
+            sasl=sasl,
+            controller=controller,
+            target=target,
+            proxy=self._proxy,
+            folder=folder,
+        )
         self._properties.write_text(text)
         cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
         self._run("kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(self._properties))
@@ -75,6 +89,10 @@ class Broker:
     def _run(self, *arguments: str) -> None:
         done = subprocess.run([*self._command, *arguments], capture_output=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
+
+    def proxied(self) -> Proxy:
+        """Return a proxy, which the broker names to clients that connect through it."""
+        return Proxy("127.0.0.1", self._target, at=self._proxy)
 
     def start(self) -> None:
         """Start it, and wait until it accepts connections."""
