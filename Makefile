@@ -44,7 +44,7 @@ ifneq ($(shell cat $(DEMO_SPARK) 2>/dev/null),$(CURDIR))
 $(DEMO_SPARK): again
 endif
 
-.PHONY: help setup demo demo-spark java chromium kafka mosquitto nats postgres rabbitmq redis test lint types mypy pyright unit properties fuzz format bench test-all-pythons public-names constraints docs pictures screenshots news dist clean again
+.PHONY: help setup demo demo-spark java chromium kafka mosquitto nats postgres rabbitmq redis test lint types mypy pyright unit properties fuzz format bench peers test-all-pythons public-names constraints docs pictures screenshots news dist clean again
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  %-18s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -124,6 +124,9 @@ format: $(SETUP) ## format, and apply the fixes of lint
 
 bench: $(SETUP) ## list the benchmarks; `.venv/bin/python -m bench NAME` runs one
 	@$(BIN)/python -m bench
+
+peers: $(SETUP) java nats ## run the same jobs in aflow and in other stream processors, and print the table; takes some 20 minutes
+	@$(BIN)/python -m bench.peers
 
 test-all-pythons: java chromium kafka mosquitto nats postgres rabbitmq redis ## run the tests under each of Python 3.11 to 3.14 on this machine
 	@PROCESSES='$(PROCESSES)' scripts/test-all-pythons $(PINS) --group test --group types --group flights --editable '.[files,sketch,spark]'

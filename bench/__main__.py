@@ -5,17 +5,19 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
+from types import ModuleType
 
 from rich.console import Console
 from rich.table import Table
 
 from bench.crash import proof
 from bench.harness import Measurement
-from bench.results import Result, run_all, write_json, write_page
+from bench.history import Change, append, changes, last_two, regressions, run_in
+from bench.results import Result, run_all, run_now, write_json, write_page
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,12 +31,22 @@ class Benchmark:
     module: str = ""
     """Module in ``bench``; default: the name of the benchmark."""
 
+    has_parts: bool = False
+    """True if ``measure`` takes the names of parts to run, those of ``--only``."""
+
+    def measure(self, records: int, rounds: int, only: Sequence[str]) -> Measurement:
+        """Run the benchmark, or its parts ``only``."""
+        measured: Callable[..., Measurement] = self._module.measure
+        return measured(records, rounds, only) if self.has_parts else measured(records, rounds)
+
+    def report(self, measurement: Measurement) -> Table:
+        """Return the table of the module, or else one with a row for each figure."""
+        own: Callable[[Measurement], Table] = getattr(self._module, "report", _report)
+        return own(measurement)
+
     @property
-    def measure(self) -> Callable[[int, int], Measurement]:
-        """Function that runs the benchmark."""
-        module = import_module(f"bench.{self.module or self.name}")
-        found: Callable[[int, int], Measurement] = module.measure
-        return found
+    def _module(self) -> ModuleType:
+        return import_module(f"bench.{self.module or self.name}")
 
 
 BENCHMARKS = [
@@ -68,8 +80,27 @@ BENCHMARKS = [
         "connectors", "source and sink of each connector, beside its bare client", 200_000, 3
     ),
     Benchmark("formats", "Avro and Protobuf of a registry: decode and encode", 100_000, 5),
+    Benchmark(
+        "nexmark",
+        "the queries of Nexmark, equal to DuckDB: events/s and latency",
+        300_000,
+        3,
+        has_parts=True,
+    ),
+    Benchmark(
+        "nexmark_history",
+        "the queries of Nexmark over history on a local Spark, equal to DuckDB",
+        200_000,
+        1,
+        "nexmark.history",
+        has_parts=True,
+    ),
     Benchmark("embed", "latency of a web service beside a saturated pipeline", 100_000, 3),
+    Benchmark(
+        "generator", "the load of `aflow bench`: ms of error at 5,000/s, records/s", 50_000, 3
+    ),
     Benchmark("fairness", "ms that a saturated pipeline delays another coroutine", 1_000_000, 5),
+    Benchmark("scale", "cost of a record with more keys, subtasks, steps and jobs", 500_000, 1),
 ]
 
 
@@ -77,10 +108,16 @@ def main() -> None:
     """Run the command line."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     names = [one.name for one in BENCHMARKS]
-    parser.add_argument("name", nargs="?", choices=[*names, "crash", "all"])
+    parser.add_argument("name", nargs="?", choices=[*names, "crash", "all", "compare"])
+    parser.add_argument(
+        "files", nargs="*", type=Path, help="compare: two files of all --json; default: the history"
+    )
     parser.add_argument("--records", type=int, help="number of records (default: see the list)")
     parser.add_argument("--rounds", type=int, help="number of measured runs of each program")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to FILE")
+    parser.add_argument(
+        "--history", action="store_true", help="all: append the figures to bench/history.jsonl"
+    )
     parser.add_argument(
         "--kills",
         type=int,
@@ -89,21 +126,23 @@ def main() -> None:
     )
     parser.add_argument(
         "--only",
-        type=proof.Program,
-        choices=list(proof.Program),
-        metavar="{pipelines,service}",
-        help="crash: kill one kind of program",
+        nargs="+",
+        default=[],
+        metavar="PART",
+        help="crash: kill one kind of program (pipelines, service); nexmark: run these queries (q0 … q22)",
     )
     parser.add_argument(
         "--seed", type=int, default=proof.SEED, help="crash: seed of all random choices"
     )
     arguments = parser.parse_args()
+    if arguments.files and arguments.name != "compare":
+        parser.error(f"{arguments.name} takes no files; compare does")
     console = Console()
     if arguments.name is None:
         console.print(_listing())
         return
     if arguments.name == "crash":
-        programs = tuple(proof.Program) if arguments.only is None else (arguments.only,)
+        programs = _programs(parser, arguments.only)
         if not proof.prove(
             arguments.kills,
             arguments.seed,
@@ -114,14 +153,30 @@ def main() -> None:
             sys.exit(1)
         return
     if arguments.name == "all":
+        if arguments.only:
+            parser.error("--only: all runs all benchmarks")
         _measure_all(arguments)
         return
+    if arguments.name == "compare":
+        _compare(arguments.files, console)
+        return
     chosen = next(one for one in BENCHMARKS if one.name == arguments.name)
+    if arguments.only and not chosen.has_parts:
+        parser.error(f"--only: {chosen.name} has no parts")
     records = arguments.records or chosen.records
-    measurement = chosen.measure(records, arguments.rounds or chosen.rounds)
-    console.print(_report(measurement))
+    measurement = chosen.measure(records, arguments.rounds or chosen.rounds, arguments.only)
+    console.print(chosen.report(measurement))
     if arguments.json:
         arguments.json.write_text(json.dumps(measurement.as_dict(), indent=2) + "\n")
+
+
+def _programs(parser: argparse.ArgumentParser, only: Sequence[str]) -> tuple[proof.Program, ...]:
+    """Return the programs of the crash test named ``only``, or all; end the process for another name."""
+    try:
+        return tuple(map(proof.Program, only)) or tuple(proof.Program)
+    except ValueError:
+        known = ", ".join(one.value for one in proof.Program)
+        parser.error(f"--only: crash kills {known}, not {', '.join(only)}")
 
 
 def _measure_all(arguments: argparse.Namespace) -> None:
@@ -137,8 +192,37 @@ def _measure_all(arguments: argparse.Namespace) -> None:
         write_page(results)  # also a part of them, if the run is interrupted
         if arguments.json:
             write_json(results, arguments.json)
+    if arguments.history:
+        append(run_now(results))
     if any(result.error for result in results):
         sys.exit(1)
+
+
+def _compare(files: list[Path], console: Console) -> None:
+    """Print the figures that changed between two runs; exit with 1 if one became worse."""
+    if len(files) not in {0, 2}:
+        raise SystemExit(
+            "compare takes two files, the older first, or none for the last runs of the history"
+        )
+    before, after = last_two() if not files else map(run_in, files)
+    if before["cpu"] != after["cpu"]:
+        raise SystemExit(
+            f"not compared: one run is on {before['cpu']}, the other on {after['cpu']}"
+        )
+    found = list(changes(before, after))
+    console.print(_differences(found, f"{before['date']} → {after['date']}, {after['cpu']}"))
+    if regressions(found):
+        sys.exit(1)
+
+
+def _differences(found: list[Change], title: str) -> Table:
+    table = Table("benchmark", "figure", "before", "after", "", title=title)
+    for one in found:
+        if one.worse or one.better:
+            verdict = "[bold red]worse[/]" if one.worse else "better"
+            table.add_row(one.benchmark, one.figure, f"{one.before:g}", f"{one.after:g}", verdict)
+    table.caption = f"{sum(not (one.worse or one.better) for one in found)} figures as before"
+    return table
 
 
 def _listing() -> Table:

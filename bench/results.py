@@ -102,10 +102,14 @@ def as_dict(results: Sequence[Result], cpu: str, when: datetime) -> dict[str, An
     }
 
 
+def run_now(results: Sequence[Result]) -> dict[str, Any]:
+    """Return ``results`` as ``as_dict`` does, with this machine and today."""
+    return as_dict(results, cpu_name(), datetime.now(UTC))
+
+
 def write_json(results: Sequence[Result], file: Path) -> None:
     """Write all figures to ``file``."""
-    figures = as_dict(results, cpu_name(), datetime.now(UTC))
-    file.write_text(json.dumps(figures, indent=2) + "\n", encoding="utf-8")
+    file.write_text(json.dumps(run_now(results), indent=2) + "\n", encoding="utf-8")
 
 
 def write_page(results: Sequence[Result]) -> None:

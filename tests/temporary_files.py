@@ -10,9 +10,10 @@ import os
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
-import pytest
+if TYPE_CHECKING:
+    import pytest
 
 #: A file system in memory on Linux. In containers it often is small.
 MEMORY: Final = Path("/dev/shm")

@@ -1,4 +1,4 @@
-"""The ``aflow`` command: ``aflow run``, ``aflow graph``, ``aflow savepoint`` and ``aflow top``.
+"""The ``aflow`` command: ``aflow run``, ``aflow graph``, ``aflow savepoint``, ``aflow bench`` and ``aflow top``.
 
 It owns its process: event loop, signals and terminal. It contains no logic of pipelines: it imports a flow (``target``,
 ``build_options``, ``parameter_types``), runs it (``runner``) and prints (``errors``, ``metrics_table``,

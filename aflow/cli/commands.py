@@ -7,6 +7,7 @@ from typing import Final
 import click
 
 import aflow
+from aflow.cli.bench import bench
 from aflow.cli.errors import errors_reported, say
 from aflow.cli.metrics_table import print_metrics
 from aflow.cli.options import (
@@ -42,6 +43,7 @@ With that in squares.py, in the current directory:
     aflow run squares:build --up-to 5       with an argument for build
     aflow run squares:build --help          list the arguments of build
     aflow graph squares:build               show tasks and exchanges, and the effect of a crash
+    aflow bench squares:build …             measure it under load
     aflow top http://127.0.0.1:8000         watch the jobs of a running program (aflow.web)
 """
 
@@ -54,6 +56,7 @@ def main() -> None:
 
 main.add_command(savepoint)
 main.add_command(top)
+main.add_command(bench)
 
 
 @main.command(context_settings=TARGETED)

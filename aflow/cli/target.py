@@ -73,14 +73,24 @@ class Invocation:
         return value
 
 
-def invocation(context: click.Context, target: str, arguments: Sequence[str]) -> Invocation:
+def invocation(
+    context: click.Context,
+    target: str,
+    arguments: Sequence[str],
+    *,
+    bind: Callable[[Callable[..., object]], Callable[..., object]] | None = None,
+) -> Invocation:
     """Import, parse and build. ``context`` is that of the command; its options are accepted after the target, too.
+
+    ``bind`` sets parameters of the build function that are no options.
 
     Raises ``UsageProblem`` for a wrong command line, ``click.exceptions.Exit`` after ``--help``, and any error of the
     user's module or function.
     """
     place = parse_target(target)
     found = find(place)
+    if bind is not None and not isinstance(found, Flow):
+        found = bind(found)
     options = [] if isinstance(found, Flow) else build_options(str(place), found)
     command = _TargetCommand(place, found, options, context.command)
     inner = _parsed(command, context, arguments)
@@ -182,16 +192,22 @@ def find(target: Target) -> Flow | Callable[..., object]:
     Raises ``UsageProblem`` if there is no such module or name, or if it is neither a flow nor a function. Errors that
     the module raises during the import are not caught.
     """
-    module = _imported(target.module)
-    try:
-        found: object = attrgetter(target.name)(module)
-    except AttributeError:
-        raise UsageProblem(_no_such_name(target, module)) from None
+    found = load_object(str(target))
     if isinstance(found, Flow) or callable(found):
         return found
     raise UsageProblem(
         f"{target} is of type {type(found).__name__}, neither a Flow nor a function that returns one"
     )
+
+
+def load_object(text: str) -> object:
+    """Import ``package.module:name``, also from the current directory. Raises ``UsageProblem``."""
+    target = parse_target(text)
+    module = _imported(target.module)
+    try:
+        return attrgetter(target.name)(module)
+    except AttributeError:
+        raise UsageProblem(_no_such_name(target, module)) from None
 
 
 def _imported(name: str) -> ModuleType:

@@ -73,7 +73,8 @@ class LatencyMarker:
     source: str
     """The name of the source step."""
     emitted_at: float
-    """Time at which the source began to process the preceding records (s, steady clock)."""
+    """Time at which the source began to process the preceding records, or at which they arrived if that is known (s,
+    steady clock)."""
 
 
 @dataclass(frozen=True, slots=True)

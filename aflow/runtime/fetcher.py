@@ -392,10 +392,17 @@ def _divide(chunk: Chunk[Any], at: int) -> tuple[Chunk[Any], Chunk[Any]]:
     So rejected records and the watermark are emitted with the position of the chunk: a checkpoint between the parts has
     none of them.
     """
-    times = chunk.timestamps
-    return Chunk(
-        chunk.values[:at], chunk.position, None if times is None else times[:at]
-    ), _without(chunk, at)
+    times = None if chunk.timestamps is None else chunk.timestamps[:at]
+    first: Chunk[Any] = Chunk(chunk.values[:at], chunk.position, times)
+    if isinstance(chunk, AskedChunk):
+        first = AskedChunk(
+            first.values,
+            first.position,
+            times,
+            correlation=chunk.correlation,
+            arrived_at=chunk.arrived_at,
+        )
+    return first, _without(chunk, at)
 
 
 def _without(chunk: Chunk[Any], first: int) -> Chunk[Any]:

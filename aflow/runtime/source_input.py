@@ -197,7 +197,7 @@ class SourceInput:
                 self._head.emit(batch)
             self._fetcher.size.took(len(values), self._steady() - start)
             if start >= self._marker_due:
-                self._measure_latency(start)
+                self._measure_latency(start, chunk)
         if chunk.watermark is not None:
             watermark = to_timestamp(chunk.watermark)
             self._tell(
@@ -206,11 +206,14 @@ class SourceInput:
         if chunk.idle:
             self._tell([partial(one.on_split_idle, split) for one in self._operators])
 
-    def _measure_latency(self, start: float) -> None:
+    def _measure_latency(self, start: float, chunk: Chunk[Any]) -> None:
         """Emit a latency marker after records whose processing began at ``start`` (s, steady clock)."""
         if self._latency_interval is not None:
             self._marker_due = start + self._latency_interval
-            self._head.marker(LatencyMarker(self._fetcher.name, start))
+            arrived = chunk.arrived_at if isinstance(chunk, AskedChunk) else None
+            self._head.marker(
+                LatencyMarker(self._fetcher.name, start if arrived is None else arrived)
+            )
 
     def emit_progress(self, checkpoint: int) -> None:
         """Emit the marker that precedes the barrier of ``checkpoint``; not after the end of the input."""

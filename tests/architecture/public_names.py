@@ -12,6 +12,7 @@ LIST: Final = Path(__file__).with_name("public_names.txt")
 DOORS: Final = (
     "aflow",
     *(f"aflow.{group}" for group in sorted(FRONT_DOOR)),
+    "aflow.bench",
     "aflow.connect",
     "aflow.errors",
     "aflow.telemetry",

@@ -31,6 +31,7 @@ ORDER: Final = (
     "web",
     "telemetry",
     "testing",
+    "bench",
     "cli",
 )
 
@@ -60,12 +61,13 @@ FOR_ONE: Final = {"s3": frozenset({"aflow"}), "spark": frozenset({"backfill"})}
 #: Third-party packages of the core, and the rooms that may import them. Others belong into a connector.
 THIRD_PARTY: Final = {
     "aiofiles": frozenset({"runtime"}),
-    "aiohttp": frozenset({"web"}),
+    "aiohttp": frozenset({"web", "bench"}),
     "anyio": frozenset({"runtime", "api", "testing", "cli"}),
     "click": frozenset({"cli"}),
     "datasketches": frozenset({"state"}),
+    "hdrh": frozenset({"bench"}),
     "msgspec": frozenset(
-        {"model", "machines", "state", "operators", "runtime", "backfill", "web", "cli"}
+        {"model", "machines", "state", "operators", "runtime", "backfill", "web", "bench", "cli"}
     ),
     "opentelemetry": frozenset({"telemetry"}),
     "orjson": frozenset({"model", "web", "cli"}),

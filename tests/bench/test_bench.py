@@ -17,9 +17,12 @@ RECORDS = 1000
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "name",
-    # Fairness takes long; Spark and the servers of connectors have tests of their own (tests/spark/test_benchmark.py,
-    # tests/connectors).
-    [one.name for one in BENCHMARKS if one.name not in ("fairness", "spark", "connectors")],
+    # Fairness takes long; others have tests of their own: tests/bench/nexmark, tests/spark, and tests/connectors.
+    [
+        one.name
+        for one in BENCHMARKS
+        if one.name not in ("fairness", "spark", "connectors", "nexmark", "nexmark_history")
+    ],
 )
 def test_a_benchmark_verifies_its_result_and_writes_it(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
@@ -47,6 +50,29 @@ def test_without_a_name_the_benchmarks_are_listed(
 
     listed = capsys.readouterr().out
     assert all(one.name in listed for one in BENCHMARKS)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["stateless", "--only", "map"], "--only: stateless has no parts"),
+        (["all", "--only", "q1"], "--only: all runs all benchmarks"),
+        (["crash", "--only", "q1"], "--only: crash kills pipelines, service, not q1"),
+    ],
+    ids=["no parts", "all", "crash"],
+)
+def test_parts_that_do_not_exist_are_refused(
+    arguments: list[str],
+    message: str,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    monkeypatch.setattr(sys, "argv", ["bench", *arguments])
+
+    with pytest.raises(SystemExit, match="2"):
+        main()
+
+    assert message in capsys.readouterr().err
 
 
 def test_a_run_with_another_result_than_the_baseline_measures_nothing() -> None:

@@ -10,12 +10,12 @@ from typing import Self
 class Proxy:
     """Forwards connections to ``host`` and ``port``; ``address`` is where it listens, on loopback.
 
-    It listens at the port ``at``; 0: at a free one.
+    It listens at the port ``listen``, or at a free one.
     """
 
-    def __init__(self, host: str, port: int, *, at: int = 0) -> None:
-        self._port = at
+    def __init__(self, host: str, port: int, *, listen: int = 0) -> None:
         self._target = (host, port)
+        self._listen = listen
         self._server: asyncio.Server | None = None
         #: Open connections, to the client and to the server.
         self._writers: set[asyncio.StreamWriter] = set()
@@ -32,7 +32,7 @@ class Proxy:
         self.cut_after: int | None = None
 
     async def __aenter__(self) -> Self:
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._port)
+        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self._listen)
         return self
 
     async def __aexit__(

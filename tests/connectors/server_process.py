@@ -17,10 +17,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-import pytest
-
 from tests import temporary_files
-from tests.conftest import IN_CI
 
 _STARTING: Final = 30.0
 _PARENT_DEATH_SIGNAL: Final = 1
@@ -111,13 +108,6 @@ def program_of(name: str) -> Path | None:
     """Return the path of a server's program, which Debian may have outside of the path of users."""
     found = shutil.which(name, path=f"{os.environ.get('PATH', '')}:/usr/sbin:/usr/local/sbin")
     return None if found is None else Path(found)
-
-
-def skip_or_fail(reason: str) -> None:
-    """Skip the test with ``reason``; fail in CI."""
-    if IN_CI:
-        pytest.fail(reason, pytrace=False)
-    pytest.skip(reason)
 
 
 def _end_with_parent() -> None:

@@ -51,6 +51,7 @@ flow = af.Flow("rocksdb")
 flow.source([1]).key_by(lambda n: n).fold(int, lambda a, b: a + b, name="sum").to(af.CollectSink())
 asyncio.run(flow.run(options=af.Options(state=af.backends.OnDisk(af.backends.DiskEngine.ROCKSDB))))
 """,
+    "bench": "import aflow.bench",
     "otel": "import aflow.telemetry",
     "http": "from aflow_connectors.http import HttpPoll; HttpPoll('http://localhost/')",
     "kafka": "from aflow_connectors.kafka import KafkaSource; KafkaSource('localhost:9092', 't')",

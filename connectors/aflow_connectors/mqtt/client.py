@@ -138,7 +138,19 @@ class MqttConnection:
             paho_client._max_inflight_messages = min(most, _IN_FLIGHT)
             confirm_connect(one, data, flags, code, more)
 
+        loop, confirm_disconnect = asyncio.get_running_loop(), paho_client.on_disconnect
+
+        def fail() -> None:
+            if not client._connected.done():
+                client._connected.set_exception(aiomqtt.MqttError("closed before an answer"))
+
+        def on_disconnect(*arguments: Any) -> None:
+            # aiomqtt would wait for the answer until its timeout. The client may be in the thread that connects it.
+            loop.call_soon_threadsafe(fail)
+            confirm_disconnect(*arguments)
+
         paho_client.on_connect = on_connect
+        paho_client.on_disconnect = on_disconnect
         paho_client.on_message = self._on_message
         paho_client.on_publish = self._on_confirmed
         paho_client.on_subscribe = self._on_confirmed

@@ -86,6 +86,10 @@ _PERMISSIONS: Final = "permissions violation"
 #: Words of errors while a connection is opened, which have no class of their own.
 _DENIED: Final = ("authorization", "authentication")
 
+#: Texts of errors of connections that end before the server has introduced itself, which have no class of their own.
+#: A proxy ends connections in this way while the server is away.
+_ENDED_EARLY: Final = ("expecting INFO message", "info message, json parse error")
+
 NOT_FOUND: Final = 404
 
 
@@ -155,7 +159,7 @@ class NatsServers:
             session = NatsSession(self.timeout.total_seconds(), closed)
             try:
                 await session.open(url, {} if self.client is None else self.client)
-            except _LOST as exc:
+            except (*_LOST, NatsUnavailable) as exc:
                 failure = exc
             except BaseException:
                 await session.close()
@@ -202,16 +206,21 @@ class NatsSession:
         async def on_closed() -> None:
             self._end_waiting()
 
-        await self._client.connect(
-            servers=[url],
-            allow_reconnect=False,
-            max_reconnect_attempts=1,
-            reconnect_time_wait=0,
-            connect_timeout=self._timeout,
-            error_cb=on_error,
-            closed_cb=on_closed,
-            **settings,
-        )
+        try:
+            await self._client.connect(
+                servers=[url],
+                allow_reconnect=False,
+                max_reconnect_attempts=1,
+                reconnect_time_wait=0,
+                connect_timeout=self._timeout,
+                error_cb=on_error,
+                closed_cb=on_closed,
+                **settings,
+            )
+        except _errors.Error as exc:
+            if any(text in str(exc) for text in _ENDED_EARLY):
+                raise NatsUnavailable(described(exc)) from exc
+            raise
 
     @property
     def is_closed(self) -> bool:

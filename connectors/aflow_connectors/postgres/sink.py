@@ -72,7 +72,9 @@ class _TableSink(Sink[T], Generic[T]):
             lines = self._mapper(link, method.table.names, method.table.lines)
             if context.checkpoints and self.delivery is Delivery.TRANSACTIONAL:
                 staging = await self._staging(link, context.name, method)
-                return EpochWriter(link, lines, staging, context.subtask)
+                writer = EpochWriter(link, lines, staging, context.subtask)
+                await writer.open()
+                return writer
             if isinstance(method, Append):
                 return BatchWriter(link, lines, method.write, self.table)
             texts = self._mapper(link, method.table.names, method.table.texts)

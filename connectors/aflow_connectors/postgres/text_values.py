@@ -125,10 +125,18 @@ def texts_of(
         if kinds == {str}:
             return cast(Sequence[str], values)
         if kinds == {int}:
-            return list(map(str, values))
+            return _texts_of_ints(values)
         if kinds == {float}:
             return _texts_of_floats(values, exact=convert is to_text)
     return list(map(convert, values))
+
+
+def _texts_of_ints(values: Sequence[object]) -> Sequence[str]:
+    try:
+        # Twice as fast as str.
+        return orjson.dumps(values).decode()[1:-1].split(",")
+    except TypeError:  # more than 64 bits
+        return list(map(str, values))
 
 
 def _texts_of_floats(values: Sequence[object], *, exact: bool) -> Sequence[str]:

@@ -82,6 +82,9 @@ class EpochWriter(Writer[T]):
 
     The transaction shows before a checkpoint completes whether the table accepts the rows, and makes commits short. It
     may be lost at any time: then the staged rows are loaded again.
+
+    A chunk is sent by a task while the rows of the next one are converted, at most one at a time. Its failure is raised
+    by the next ``write`` or ``prepare``, so no checkpoint covers a chunk that is not staged.
     """
 
     def __init__(
@@ -99,6 +102,14 @@ class EpochWriter(Writer[T]):
         self._sealed: dict[int, _Epoch] = {}
         #: Sessions without a transaction.
         self._free: list[ServerSession] = []
+        # Its task raises nothing, so it may be left by another task than the one that has entered it.
+        self._group = asyncio.TaskGroup()
+        #: Sends a chunk of ``_epoch``; it returns its failure. None: no chunk is in flight.
+        self._sending: asyncio.Task[Exception | None] | None = None
+
+    async def open(self) -> None:
+        """Make the writer ready to send. Precedes the first ``write``."""
+        await self._group.__aenter__()
 
     async def write(self, batch: Batch[T]) -> None:
         self._buffer += self._rows.of(batch.values)
@@ -108,6 +119,7 @@ class EpochWriter(Writer[T]):
     async def prepare(self, checkpoint: int) -> Committable:
         if self._buffer:
             await self._stage(len(self._buffer))
+        await self._end_sending()
         epoch, self._epoch = self._epoch, _Epoch(checkpoint)
         staging = self._staging
         if epoch.rows:
@@ -135,11 +147,13 @@ class EpochWriter(Writer[T]):
             return  # no rows, or committed before
         try:
             if not await self._end_transaction(epoch, prepared):
+                await self._connection_free()
                 await self._link.attempt(
                     partial(write_prepared, self._staging, prepared=prepared, kept=epoch.kept)
                 )
         except (RowRejected, Rejected, Fenced, WrongCount) as exc:
             # A COMMIT whose answer was lost may take effect while the rows are written again, and be the reason.
+            await self._connection_free()
             if not await self._link.run(
                 partial(self._staging.has_committed, prepared=prepared),
                 "cannot look up the last committed checkpoint",
@@ -150,10 +164,13 @@ class EpochWriter(Writer[T]):
 
     async def flush(self) -> None:
         """Raise ``SinkError`` if records are not covered by a checkpoint; nothing else remains to be done."""
-        if self._buffer or self._epoch.rows or self._sealed:
+        if self._buffer or self._sending or self._epoch.rows or self._sealed:
             raise self._link.error("the input has ended, but no checkpoint covers the last records")
 
     async def close(self) -> None:
+        if self._sending is not None:
+            self._sending.cancel()
+            await self._group.__aexit__(None, None, None)
         for epoch in (self._epoch, *self._sealed.values()):
             if epoch.session is not None:
                 epoch.session.terminate()
@@ -162,14 +179,45 @@ class EpochWriter(Writer[T]):
         await self._link.close()
 
     async def _stage(self, count: int) -> None:
-        """Stage the first ``count`` rows of the buffer, and load them in the transaction."""
-        rows, epoch, staging = self._buffer[:count], self._epoch, self._staging
+        """Begin to send the first ``count`` rows of the buffer. Raises the failure of the preceding chunk."""
+        rows = self._buffer[:count]
         try:
             payload = copy_payload(rows)
         except TextRejected as exc:
             raise self._refused(rows[exc.index], exc) from exc
+        await self._end_sending()
+        del self._buffer[:count]
+        self._sending = self._group.create_task(self._sent(self._epoch, rows, payload))
+
+    async def _end_sending(self) -> None:
+        """Wait until no chunk is in flight. Raises ``SinkError`` if the last one was not staged."""
+        await self._connection_free()
+        if self._sending is not None:
+            failure = self._sending.result()
+            if failure is not None:  # also of a repeated call
+                raise failure
+            self._sending = None
+
+    async def _connection_free(self) -> None:
+        """Wait until no chunk uses the connection of the link. A failure remains for ``_end_sending``."""
+        if self._sending is not None:
+            # Unlike an await of the task, this does not cancel it with the caller.
+            await asyncio.wait([self._sending])
+
+    async def _sent(self, epoch: _Epoch, rows: Sequence[str], payload: bytes) -> Exception | None:
+        """Send a chunk, and return the failure."""
+        try:
+            await self._send(epoch, rows, payload)
+        except (
+            Exception
+        ) as exc:  # also a bug, which must not end the task that has entered the group
+            return exc
+        return None
+
+    async def _send(self, epoch: _Epoch, rows: Sequence[str], payload: bytes) -> None:
+        """Stage a chunk, and load it in the transaction. Raises ``SinkError``."""
         stage = partial(
-            staging.stage,
+            self._staging.stage,
             writer=self._number,
             epoch=epoch.number,
             number=epoch.chunks,
@@ -186,8 +234,7 @@ class EpochWriter(Writer[T]):
             raise failure
         if failure is not None:
             raise self._link.error(f"cannot stage rows: {failure}") from failure
-        del self._buffer[:count]
-        epoch.rows += count
+        epoch.rows += len(rows)
         epoch.chunks += 1
         epoch.kept_bytes += len(payload)
         if epoch.kept_bytes > _KEPT:

@@ -300,9 +300,7 @@ class ObjectPieces(ObjectOutput):
 
     in_pieces = True
 
-    def __init__(
-        self, folder: ObjectFolder, *, owner: str, subtask: int, run: int = 0
-    ) -> None:
+    def __init__(self, folder: ObjectFolder, *, owner: str, subtask: int, run: int = 0) -> None:
         super().__init__(folder, owner=owner, subtask=subtask)
         self._run = run
         #: Objects that wait for their commit.

@@ -16,8 +16,6 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-from tests.connectors.proxy import Proxy
-
 # aiokafka has no complete types.
 aiokafka: Any = import_module("aiokafka")
 administration: Any = import_module("aiokafka.admin")
@@ -36,13 +34,11 @@ _PROPERTIES: Final = """
 process.roles=broker,controller
 node.id=1
 controller.quorum.voters=1@127.0.0.1:{controller}
-listeners=PLAINTEXT://127.0.0.1:{port},SASL_PLAINTEXT://127.0.0.1:{sasl},PROXIED://127.0.0.1:{target},\
+listeners=PLAINTEXT://127.0.0.1:{port},SASL_PLAINTEXT://127.0.0.1:{sasl},PROXIED://127.0.0.1:{proxied},\
 CONTROLLER://127.0.0.1:{controller}
-advertised.listeners=PLAINTEXT://127.0.0.1:{port},SASL_PLAINTEXT://127.0.0.1:{sasl},PROXIED://127.0.0.1:{proxy}
+advertised.listeners=PLAINTEXT://127.0.0.1:{port},SASL_PLAINTEXT://127.0.0.1:{sasl},PROXIED://127.0.0.1:{advertised}
 controller.listener.names=CONTROLLER
-listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,PROXIED:PLAINTEXT,\
-CONTROLLER:PLAINTEXT
-inter.broker.listener.name=PLAINTEXT
+listener.security.protocol.map=PLAINTEXT:PLAINTEXT,SASL_PLAINTEXT:SASL_PLAINTEXT,PROXIED:PLAINTEXT,CONTROLLER:PLAINTEXT
 sasl.enabled.mechanisms=PLAIN
 listener.name.sasl_plaintext.plain.sasl.jaas.config=org.apache.kafka.common.security.plain.PlainLoginModule required \
 user_reader="right";
@@ -62,23 +58,27 @@ log.initial.task.delay.ms=200
 
 
 class Broker:
-    """A broker in a process of its own, with its data in ``folder``."""
+    """A broker in a process of its own, with its data in ``folder``.
 
-    def __init__(self, classpath: str, folder: Path) -> None:
+    Clients that connect to ``proxied`` are told the port ``advertised``, where a proxy to ``proxied`` listens.
+    """
+
+    def __init__(self, classpath: str, folder: Path, *, advertised: int | None = None) -> None:
         self._command = ["java", *_JAVA, "-cp", classpath]
         self._properties = folder / "server.properties"
         self._log = folder / "log"
-        port, sasl, controller, target, self._proxy = _free_ports(5)
+        port, sasl, controller, proxied = _free_ports(4)
         self._port = port
         self.servers = f"127.0.0.1:{port}"
         self.sasl_servers = f"127.0.0.1:{sasl}"
-        self._target = target
+        self.proxied = proxied
+        self.advertised = proxied if advertised is None else advertised
         text = _PROPERTIES.format(
             port=port,
             sasl=sasl,
             controller=controller,
-            target=target,
-            proxy=self._proxy,
+            proxied=proxied,
+            advertised=self.advertised,
             folder=folder,
         )
         self._properties.write_text(text)
@@ -89,10 +89,6 @@ class Broker:
     def _run(self, *arguments: str) -> None:
         done = subprocess.run([*self._command, *arguments], capture_output=True, check=False)
         assert done.returncode == 0, done.stdout + done.stderr
-
-    def proxied(self) -> Proxy:
-        """Return a proxy, which the broker names to clients that connect through it."""
-        return Proxy("127.0.0.1", self._target, at=self._proxy)
 
     def start(self) -> None:
         """Start it, and wait until it accepts connections."""

@@ -19,6 +19,7 @@ from aflow_connectors.kafka import KafkaSource
 from aflow_connectors.message import Message
 from aflow_connectors.reconnect import Reconnect
 from tests.connectors.kafka.broker import Broker, Cluster
+from tests.connectors.proxy import Proxy
 
 pytestmark = pytest.mark.asyncio
 
@@ -85,7 +86,7 @@ async def test_it_keeps_the_contract_while_connections_are_cut(
         await kafka.produce(topic, [b"%d" % n for n in range(20)], partition=partition)
     quick = Reconnect(delay=timedelta(milliseconds=1), most=timedelta(milliseconds=50))
 
-    async with own_broker.proxied() as proxy:
+    async with Proxy("127.0.0.1", own_broker.proxied, listen=own_broker.advertised) as proxy:
         host, port = proxy.address
         await check_source(
             lambda: KafkaSource(f"{host}:{port}", topic, of=int, until="now", reconnect=quick),

@@ -9,7 +9,7 @@ import pytest
 
 from bench.connectors.nats import measure
 from tests.connectors.nats.server import NatsServer, nats_program
-from tests.connectors.server_process import skip_or_fail
+from tests.connectors.skips import skip_or_fail
 from tests.docs.snippets import run_document
 
 

@@ -504,6 +504,27 @@ async def test_a_server_that_is_away_is_an_error_after_a_time() -> None:
         await NatsSource("nats://127.0.0.1:1", "t", reconnect=reconnect).splits()
 
 
+@pytest.mark.parametrize("answer", [b"", b'INFO {"server_id":'], ids=["nothing", "a part"])
+async def test_a_connection_that_ends_before_the_server_has_introduced_itself_is_lost(
+    answer: bytes,
+) -> None:
+    reconnect = Reconnect(delay=timedelta(milliseconds=1), give_up_after=timedelta(milliseconds=50))
+    connections = 0
+
+    async def end(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        nonlocal connections
+        connections += 1
+        writer.write(answer)
+        writer.close()
+
+    async with await asyncio.start_server(end, "127.0.0.1", 0) as proxy:
+        port = proxy.sockets[0].getsockname()[1]
+        with pytest.raises(SourceError, match=r"no connection for .* attempts"):
+            await NatsSource(f"nats://127.0.0.1:{port}", "t", reconnect=reconnect).splits()
+
+    assert connections > 1
+
+
 @pytest.mark.slow
 async def test_connections_that_are_cut_anywhere_lose_and_repeat_nothing(
     nats_server: NatsServer, stream: str

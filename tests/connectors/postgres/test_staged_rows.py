@@ -53,13 +53,45 @@ async def test_an_epoch_of_many_chunks_is_committed_once(table: Database) -> Non
     writer = await begun(sink_to(table))
 
     await put(writer, *range(40_000))
+    committable = await prepared(writer, 1)
     chunks = await staged(table)
-    await writer.commit(await prepared(writer, 1))
+    await writer.commit(committable)
     await writer.flush()
     await writer.close()
 
-    assert chunks == 2
+    assert chunks == 3
     assert await numbers(table) == list(range(40_000))
+
+
+async def test_a_chunk_in_flight_that_the_table_refuses_fails_each_later_checkpoint(
+    table: Database,
+) -> None:
+    writer = await begun(sink_to(table))
+    await put(writer, *range(16_383), 7)  # exactly a chunk: it is sent while the writer continues
+
+    for checkpoint in (1, 2):
+        with pytest.raises(
+            SinkError, match=r"table 't' cannot take row \{'n': '7'\}: duplicate key"
+        ):
+            await prepared(writer, checkpoint)
+    await writer.close()
+
+    assert (await numbers(table), await staged(table)) == ([], 1)
+
+
+async def test_a_writer_that_is_closed_with_a_chunk_in_flight_leaves_no_row(
+    table: Database,
+) -> None:
+    sink = sink_to(table)
+    writer = await begun(sink)
+    first = await prepared(writer, 1, -1)
+    await put(writer, *range(20_000))
+
+    await writer.commit(first)
+    await writer.close()
+    await sink_to(table).recover("out", [first])
+
+    assert (await numbers(table), await staged(table)) == ([-1], 0)
 
 
 async def test_several_prepared_checkpoints_are_committed(table: Database) -> None:

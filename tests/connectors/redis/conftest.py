@@ -9,7 +9,7 @@ from collections.abc import Generator
 import pytest
 
 from tests.connectors.redis.server import ADDRESS, TestServer, redis_program, running_redis
-from tests.connectors.server_process import skip_or_fail
+from tests.connectors.skips import skip_or_fail
 
 
 @pytest.fixture(scope="session")

@@ -8,7 +8,7 @@ import pytest
 
 from bench.connectors.redis import measure
 from tests.connectors.redis.server import TestServer, redis_program
-from tests.connectors.server_process import skip_or_fail
+from tests.connectors.skips import skip_or_fail
 from tests.docs.snippets import run_document
 
 

@@ -20,7 +20,7 @@ from aflow_connectors.reconnect import Reconnect
 from aflow_connectors.redis import RedisSink, RedisSource
 from tests.connectors.proxy import Proxy
 from tests.connectors.redis.server import TestServer, redis_program, running_redis
-from tests.connectors.server_process import skip_or_fail
+from tests.connectors.skips import skip_or_fail
 
 pytestmark = pytest.mark.asyncio
 

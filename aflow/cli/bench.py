@@ -1,0 +1,451 @@
+"""``aflow bench``: a load for a flow, the comparison of two runs, and a load for a service over HTTP."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Generator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from types import FrameType
+from typing import Any, Final
+
+import click
+from rich.console import Console
+
+from aflow.cli.errors import DONE, FAILED, INTERRUPTED, USAGE, errors_reported, say
+from aflow.cli.options import NAMES, TARGETED, checkpoint_options, for_targets, recovery_settings
+from aflow.cli.parameter_types import Duration
+from aflow.cli.runner import loop_factory
+from aflow.cli.target import Invocation, invocation
+from aflow.model.distribution import install_command
+
+_GROUP_HELP: Final = """Measure a flow under load: latency and throughput at a rate, or the highest rate.
+
+\b
+    aflow bench package.module:build --source payments=generator:make --rate 5000 --duration 30s --report report.html
+    aflow bench package.module:build --source payments=generator:make --rate 1000 --find-max --p99 50ms
+    aflow bench compare before.json after.json
+    aflow bench http http://127.0.0.1:8000/score --body generator:make --rate 500
+
+'aflow bench TARGET' is 'aflow bench run TARGET'; 'aflow bench run --help' lists its options.
+"""
+
+
+class _BenchGroup(click.Group):
+    """A group whose command ``run`` need not be named."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        named = args and (args[0] in self.commands or args[0] in ("-h", "--help"))
+        return super().parse_args(ctx, args if named or not args else ["run", *args])
+
+
+@click.group(cls=_BenchGroup, help=_GROUP_HELP, context_settings=NAMES)
+def bench() -> None:
+    """The ``aflow bench`` command."""
+
+
+@bench.command("run", context_settings=TARGETED)
+@for_targets
+@checkpoint_options
+@click.option(
+    "--source",
+    "sources",
+    multiple=True,
+    metavar="NAME=RECORDS",
+    help="Replace a source: MODULE:FUNCTION (without parameters, returns an iterable; or of a number, returns a "
+    "record), FILE.jsonl or FILE.txt, which is repeated.",
+)
+@click.option(
+    "--rate",
+    "rates",
+    multiple=True,
+    metavar="[NAME=]RATE",
+    help="Records per second: 5000, 100..5000 (ramp), 1000:10s,5000:20s (steps).",
+)
+@click.option("--poisson", is_flag=True, help="Random arrivals with this mean rate.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Of --poisson.")
+@click.option(
+    "--times",
+    metavar="FIELD",
+    help="Take the intended times from a field of the records of a file.",
+)
+@click.option(
+    "--speed",
+    type=click.FloatRange(min=0, min_open=True),
+    default=1.0,
+    show_default=True,
+    help="Replay --times so many times as fast.",
+)
+@click.option(
+    "--in-flight",
+    type=click.IntRange(min=1),
+    help="A closed loop with so many records in the pipeline, in place of --rate.",
+)
+@click.option(
+    "--duration", type=Duration(), default="30s", show_default=True, help="Measured time."
+)
+@click.option(
+    "--warmup",
+    type=Duration(),
+    help="Time before it that does not count.  [default: a fifth, at most 5s]",
+)
+@click.option(
+    "--keep", multiple=True, metavar="SINK", help="Do not replace this sink by a recorder."
+)
+@click.option("--oracle", metavar="MODULE:FUNCTION", help="Check the records sent and the results.")
+@click.option(
+    "--equal", multiple=True, metavar="SINK=SINK", help="Check that two sinks get equal results."
+)
+@click.option(
+    "--find-max", is_flag=True, help="Search the highest sustained rate; --rate is the first."
+)
+@click.option("--p99", type=Duration(), help="Bound of the latency for --find-max.")
+@click.option(
+    "--percentile",
+    type=click.FloatRange(0, 100, min_open=True, max_open=True),
+    default=99.0,
+    show_default=True,
+    help="The percentile that --p99 bounds.",
+)
+@click.option("--report", type=click.Path(dir_okay=False), help="Write a report, as one HTML file.")
+@click.option(
+    "--json", "json_file", type=click.Path(dir_okay=False), help="Write the result as JSON."
+)
+@click.option("--quiet", is_flag=True, help="Show nothing while it runs.")
+@click.option(
+    "--no-uvloop", is_flag=True, help="Use asyncio's own event loop even if uvloop is installed."
+)
+@click.pass_context
+def run(
+    context: click.Context, /, target: str, arguments: tuple[str, ...], traceback: bool, **_: object
+) -> None:
+    """Run a flow with generated records, and measure it.
+
+    PACKAGE.MODULE:NAME and the options after it are those of 'aflow run'. Parameters of the function for sources and
+    sinks are set. Sinks are replaced by recorders, which count results and drop them.
+
+    Latency counts from the intended time of each record. Ctrl-C ends the run and reports what was measured; a second
+    one ends it at once.
+
+    Exit status: 0 measured, 1 the pipeline failed or was slower than the load, 2 the command line is wrong, 130
+    interrupted.
+    """
+    with errors_reported(context, traceback=traceback or "--traceback" in arguments):
+        _require_extra()
+        from aflow.bench.ends import with_placeholders
+
+        names = _names_of_sources(context, arguments)
+        invoked = invocation(
+            context, target, arguments, bind=lambda build: with_placeholders(build, names)
+        )
+        context.exit(_LoadCommand(invoked).run())
+
+
+@bench.command("compare", context_settings=NAMES)
+@click.argument("before", type=click.Path())
+@click.argument("after", type=click.Path())
+@click.option(
+    "--tolerance",
+    type=click.FloatRange(0, 1, max_open=True),
+    default=0.05,
+    show_default=True,
+    help="The relative difference that does not count.",
+)
+@click.pass_context
+def compare_command(context: click.Context, before: str, after: str, tolerance: float) -> None:
+    """Compare two results that --json has written, with confidence intervals.
+
+    Exit status: 0 nothing is worse, 1 something is, 2 they cannot be compared.
+    """
+    _require_extra()
+    from aflow.bench.comparison import compare
+    from aflow.bench.result import BenchError, load_result
+    from aflow.cli.bench_view import comparison_view
+
+    try:
+        comparison = compare(load_result(before), load_result(after), tolerance=tolerance)
+    except BenchError as exc:
+        say(f"Error: {exc}")
+        context.exit(USAGE)
+    _console().print(comparison_view(comparison))
+    context.exit(FAILED if comparison.is_worse else DONE)
+
+
+@bench.command("http", context_settings=NAMES)
+@click.argument("url")
+@click.option(
+    "--body",
+    metavar="RECORDS",
+    help="Bodies: MODULE:FUNCTION, FILE.jsonl or FILE.txt, as for --source; without it, requests have none.",
+)
+@click.option("--rate", required=True, metavar="RATE", help="Requests per second, as for a source.")
+@click.option("--poisson", is_flag=True, help="Random arrivals with this mean rate.")
+@click.option("--seed", type=int, default=1, show_default=True, help="Of --poisson.")
+@click.option("--method", default="POST", show_default=True, help="Method of the requests.")
+@click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="A header.")
+@click.option("--timeout", type=Duration(), default="30s", show_default=True, help="Of a request.")
+@click.option(
+    "--in-flight",
+    type=click.IntRange(min=1),
+    default=1000,
+    show_default=True,
+    help="The most requests under way; later ones wait, with their latency running.",
+)
+@click.option(
+    "--duration", type=Duration(), default="30s", show_default=True, help="Measured time."
+)
+@click.option("--warmup", type=Duration(), help="Time before it that does not count.")
+@click.option("--report", type=click.Path(dir_okay=False), help="Write a report, as one HTML file.")
+@click.option(
+    "--json", "json_file", type=click.Path(dir_okay=False), help="Write the result as JSON."
+)
+@click.option("--quiet", is_flag=True, help="Show nothing while it runs.")
+@click.pass_context
+def http_command(context: click.Context, url: str, **settings: Any) -> None:
+    """Send requests to a service, from this process, and measure the responses.
+
+    Exit status: 0 measured, 1 requests failed or the service was slower than the load, 2 the command line is wrong, 130
+    interrupted.
+    """
+    with errors_reported(context, traceback=False):
+        _require_extra()
+        with asyncio.Runner(loop_factory=loop_factory(True)) as runner:
+            context.exit(runner.run(_measure_http(url, settings)))
+
+
+async def _measure_http(url: str, settings: dict[str, Any]) -> int:
+    from aflow.bench.http_load import HttpTarget, http_load
+    from aflow.bench.record_supply import SourceLoad
+    from aflow.cli.bench_options import LoadOptions, loads_of, pairs_of, schedule_of
+    from aflow.cli.bench_view import sample_display
+
+    whole = settings["duration"] + (settings["warmup"] or timedelta())
+    options = LoadOptions(
+        sources=[f"body={settings['body']}"],
+        rates=[settings["rate"]],
+        poisson=settings["poisson"],
+        seed=settings["seed"],
+        times=None,
+        speed=1.0,
+        in_flight=None,
+        whole=whole,
+    )
+    bodies = (
+        SourceLoad([None], schedule_of(settings["rate"], options))
+        if settings["body"] is None
+        else loads_of(options)["body"]
+    )
+    stop = asyncio.Event()
+    display = sample_display(_console(stderr=True), say, quiet=settings["quiet"])
+    with _first_interrupt(stop), display as show:
+        result = await http_load(
+            HttpTarget(
+                url=url,
+                method=settings["method"],
+                headers=dict(pairs_of(settings["headers"], "--header", "authorization=secret")),
+                timeout=settings["timeout"],
+                in_flight=settings["in_flight"],
+            ),
+            bodies,
+            duration=settings["duration"],
+            warmup=settings["warmup"],
+            on_sample=show,
+            stop=stop,
+        )
+    return _shown(result, settings["json_file"], settings["report"])
+
+
+def _shown(result: Any, json_file: str | None, report: str | None) -> int:
+    """Write and print a result; return the exit status."""
+    from aflow.bench.report import save_report
+    from aflow.cli.bench_view import result_view
+
+    if json_file is not None:
+        result.save(json_file)
+    if report is not None:
+        save_report(result, report)
+    _console().print(result_view(result))
+    if result.problems:
+        return FAILED
+    return INTERRUPTED if result.interrupted else DONE
+
+
+@dataclass(frozen=True, slots=True)
+class _LoadCommand:
+    """One run of ``aflow bench run``."""
+
+    invoked: Invocation
+
+    def run(self) -> int:
+        """Run, print and write; return the exit status."""
+        try:
+            with asyncio.Runner(
+                loop_factory=loop_factory(not self.invoked.flag("no_uvloop"))
+            ) as runner:
+                return runner.run(self._run())
+        except KeyboardInterrupt:
+            say("stopped at once: nothing is reported")
+            return INTERRUPTED
+
+    async def _run(self) -> int:
+        stop = asyncio.Event()
+        with _first_interrupt(stop):
+            if self.invoked.flag("find_max"):
+                return await self._search(stop)
+            return await self._measure(stop)
+
+    async def _measure(self, stop: asyncio.Event) -> int:
+        from aflow.bench.load_run import run as run_load
+        from aflow.cli.bench_view import sample_display
+
+        with sample_display(_console(stderr=True), say, quiet=self.invoked.flag("quiet")) as show:
+            result = await run_load(
+                self.invoked.flow, self._loads(), **self._settings(), on_sample=show, stop=stop
+            )
+        return self._show(result)
+
+    def _show(self, result: Any) -> int:
+        return _shown(result, self.invoked.text("json_file"), self.invoked.text("report"))
+
+    async def _search(self, stop: asyncio.Event) -> int:
+        from aflow.bench.rate_search import find_max
+        from aflow.bench.record_supply import SourceLoad
+        from aflow.cli.bench_options import schedule_of
+        from aflow.cli.bench_view import max_view, trial_line
+
+        bound = self.invoked.settings["p99"]
+        rates = self._many("rates")
+        if not isinstance(bound, timedelta):
+            raise click.UsageError("--find-max needs --p99 with a duration, such as --p99 50ms")
+        loads = {name: SourceLoad(one.records) for name, one in self._loads().items()}
+        start = schedule_of(rates[0], self._load_options()).highest_rate if rates else 1000.0
+        percentile = self.invoked.settings["percentile"]
+        assert isinstance(percentile, float)
+        found = await find_max(
+            self.invoked.flow,
+            loads,
+            bound=bound,
+            percentile=percentile,
+            start=start,
+            on_trial=lambda trial: say(trial_line(trial)),
+            stop=stop,
+            **self._settings(),
+        )
+        best = found.result or (found.trials[-1].result if found.trials else None)
+        if best is not None:
+            self._show(best)
+        click.echo(max_view(found))
+        if stop.is_set():
+            return INTERRUPTED
+        return DONE if found.rate is not None else FAILED
+
+    def _load_options(self) -> Any:
+        from aflow.cli.bench_options import LoadOptions
+
+        invoked = self.invoked
+        speed, in_flight = invoked.settings["speed"], invoked.settings["in_flight"]
+        assert isinstance(speed, float)
+        assert in_flight is None or isinstance(in_flight, int)
+        rates = self._many("rates")
+        return LoadOptions(
+            sources=self._many("sources"),
+            rates=rates or (["1000"] if invoked.flag("find_max") else []),
+            poisson=invoked.flag("poisson"),
+            seed=invoked.number("seed"),
+            times=invoked.text("times"),
+            speed=speed,
+            in_flight=in_flight,
+            whole=invoked.duration("duration") + (self._warmup or timedelta()),
+        )
+
+    def _loads(self) -> dict[str, Any]:
+        from aflow.cli.bench_options import loads_of
+
+        return dict(loads_of(self._load_options()))
+
+    def _settings(self) -> dict[str, Any]:
+        from aflow.cli.bench_options import oracle_of, pairs_of
+
+        invoked = self.invoked
+        recovery = recovery_settings(
+            given=invoked.given,
+            folder=invoked.text("checkpoint_dir"),
+            every=invoked.duration("checkpoint_every"),
+            barriers=invoked.text("barriers") or "",
+            restore=invoked.text("restore") or "",
+            allow_dropped_state=invoked.flag("allow_dropped_state"),
+            restarts=invoked.number("restarts"),
+        )
+        return {
+            "duration": invoked.duration("duration"),
+            "warmup": self._warmup,
+            "in_flight": invoked.settings["in_flight"],
+            "keep": self._many("keep"),
+            "oracle": oracle_of(invoked.text("oracle")),
+            "equal": pairs_of(self._many("equal"), "--equal", "old=new"),
+            "parallelism": invoked.number("parallelism"),
+            "checkpointing": recovery.checkpointing,
+            "restore": recovery.restore,
+            "allow_dropped_state": recovery.allow_dropped_state,
+            "restart": recovery.restarts,
+        }
+
+    @property
+    def _warmup(self) -> timedelta | None:
+        value = self.invoked.settings["warmup"]
+        return value if isinstance(value, timedelta) else None
+
+    def _many(self, name: str) -> list[str]:
+        """Return the values of a repeated option."""
+        values = self.invoked.settings[name]
+        assert isinstance(values, tuple)
+        return [str(one) for one in values]
+
+
+def _names_of_sources(context: click.Context, arguments: tuple[str, ...]) -> list[str]:
+    """Return the names of ``--source`` before and after the target."""
+    given: object = context.params.get("sources") or ()
+    texts = [str(one) for one in given] if isinstance(given, tuple) else []
+    for number, one in enumerate(arguments):
+        if one == "--source" and number + 1 < len(arguments):
+            texts.append(arguments[number + 1])
+        elif one.startswith("--source="):
+            texts.append(one.removeprefix("--source="))
+    return [one.partition("=")[0] for one in texts]
+
+
+@contextmanager
+def _first_interrupt(stop: asyncio.Event) -> Generator[None]:
+    """Set ``stop`` at the first SIGINT or SIGTERM during the block; later ones have their usual effect."""
+    loop = asyncio.get_running_loop()
+    before = {one: signal.getsignal(one) for one in (signal.SIGINT, signal.SIGTERM)}
+
+    def receive(number: int, _: FrameType | None) -> None:
+        say("stopping: the report has what was measured; Ctrl-C again stops at once")
+        for one, handler in before.items():
+            signal.signal(one, handler)
+        loop.call_soon_threadsafe(stop.set)
+
+    for one in before:
+        signal.signal(one, receive)
+    try:
+        yield
+    finally:
+        for one, handler in before.items():
+            signal.signal(one, handler)
+
+
+def _require_extra() -> None:
+    try:
+        import aflow.bench
+    except ImportError as exc:
+        raise click.ClickException(
+            f"aflow bench needs the extra 'bench': {install_command('bench')}"
+        ) from exc
+    assert aflow.bench
+
+
+def _console(*, stderr: bool = False) -> Console:
+    return Console(markup=False, highlight=False, stderr=stderr)

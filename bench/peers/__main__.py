@@ -1,0 +1,106 @@
+"""``python -m bench.peers``: the same jobs in aflow, in other stream processors and by hand."""
+
+from __future__ import annotations
+
+import argparse
+import json
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from bench.peers.comparison import Entry, Standing, contest, notes
+from bench.peers.contenders import PEERS
+from bench.peers.environments import Unavailable, python_of, servers
+from bench.peers.jobs import JOBS
+from bench.results import cpu_name
+
+LIMITS = """\
+Each peer does a job as a user of it would write it, in one process and on one core where that can be chosen. Input is
+made before the time begins; it ends with the result. So a job of PyFlink or Spark has their start in it, some seconds.
+Results are compared with those by hand. Windows of pathway and Spark call no Python function. FastStream passes each
+record through a broker, which the others do not have."""
+
+
+def main() -> None:
+    """Run the command line."""
+    parser = argparse.ArgumentParser(prog="python -m bench.peers", description=__doc__)
+    names = [peer.short for peer in PEERS]
+    parser.add_argument("--only", nargs="+", choices=names, metavar="PEER", help=", ".join(names))
+    parser.add_argument(
+        "--jobs", nargs="+", choices=[job.name for job in JOBS], metavar="JOB", help="see the table"
+    )
+    parser.add_argument("--records", type=int, help="number of records of each job")
+    parser.add_argument("--rounds", type=int, default=3, help="runs of each program (3)")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write all runs to FILE")
+    arguments = parser.parse_args()
+    console = Console()
+    peers = [one for one in PEERS if not arguments.only or one.short in arguments.only]
+    jobs = [one for one in JOBS if not arguments.jobs or one.name in arguments.jobs]
+    for peer in peers:
+        with console.status(f"environment of {peer.name}"):
+            try:
+                python_of(peer)
+            except Unavailable as exc:
+                console.print(f"{peer.name}: {exc}")
+    standings: list[Standing] = []
+    with servers(peers) as variables, console.status("") as status:
+        for job in jobs:
+            standings.append(
+                contest(
+                    job,
+                    peers,
+                    records=arguments.records,
+                    rounds=arguments.rounds,
+                    variables=variables,
+                    tell=status.update,
+                )
+            )
+            if arguments.json:
+                arguments.json.write_text(json.dumps([*map(_as_dict, standings)], indent=2) + "\n")
+    console.print(_table(standings))
+    for line in notes(standings):
+        console.print(line, highlight=False)
+    console.print(f"\n{cpu_name()}\n{LIMITS}", highlight=False)
+
+
+def _table(standings: list[Standing]) -> Table:
+    table = Table("job", title="Records/s, and the ratio to aflow; latency: p50 and p99 in ms")
+    for entry in standings[0].entries:
+        table.add_column(entry.peer.name, justify="right")
+    for standing in standings:
+        table.add_row(
+            f"{standing.job.name}: {standing.job.description}",
+            *(_cell(standing, entry) for entry in standing.entries),
+        )
+    return table
+
+
+def _cell(standing: Standing, entry: Entry) -> str:
+    if not entry.runs:
+        return "–"
+    if not standing.job.timed:
+        p50, p99 = entry.delays
+        return f"{p50:.2f}\n{p99:.2f}"
+    ours = standing.ours()
+    ratio = "" if ours is None or ours is entry else f"\n{entry.rate / ours.rate:.2f}"
+    return f"{entry.rate:,.0f}{ratio}"
+
+
+def _as_dict(standing: Standing) -> dict[str, object]:
+    return {
+        "job": standing.job.name,
+        "entries": [
+            {
+                "peer": entry.peer.name,
+                "records": entry.records,
+                "runs": entry.runs,
+                "problem": entry.problem,
+            }
+            for entry in standing.entries
+        ],
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,180 @@
+"""Runs of the jobs: peers in turn, results compared, medians and their ratio to aflow."""
+
+from __future__ import annotations
+
+import json
+import statistics
+import subprocess
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final
+
+from bench.peers.contenders import PEERS, Peer
+from bench.peers.environments import ROOT, Unavailable, python_of
+from bench.peers.jobs import Job, write_events
+from bench.peers.programs.protocol import written_task
+
+#: Seconds after which a run is ended.
+LIMIT: Final = 300
+
+OURS: Final = "aflow"
+BY_HAND: Final = "by hand"
+
+
+@dataclass(slots=True)
+class Entry:
+    """The measured runs of one peer at one job."""
+
+    peer: Peer
+    records: int
+    runs: list[dict[str, Any]] = field(default_factory=list[dict[str, Any]])
+    problem: str = ""
+    """Reason why there is no figure."""
+
+    @property
+    def rate(self) -> float:
+        """Median of the records per second."""
+        return statistics.median(self.records / float(run["seconds"]) for run in self.runs)
+
+    @property
+    def delays(self) -> tuple[float, float]:
+        """Medians of the p50 and p99 of the latency in ms."""
+        p50, p99 = (
+            statistics.median(run["delays"][which] for run in self.runs) for which in ("p50", "p99")
+        )
+        return p50, p99
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """A job and the entries of all peers."""
+
+    job: Job
+    entries: Sequence[Entry]
+
+    def ours(self) -> Entry | None:
+        """Return the entry of aflow, if it was measured."""
+        return next((one for one in self.entries if one.peer.name == OURS and one.runs), None)
+
+
+def contest(
+    job: Job,
+    peers: Sequence[Peer],
+    *,
+    records: int | None,
+    rounds: int,
+    variables: Mapping[str, str],
+    tell: Callable[[str], None],
+) -> Standing:
+    """Run ``job`` by each of ``peers``, ``rounds`` times in turn; ``records`` replaces the number of the job.
+
+    A peer whose result differs from that of the program by hand gets no figure.
+    """
+    wanted = records or job.records
+    with TemporaryDirectory() as folder:
+        bench = _Bench(job, Path(folder), variables)
+        entries = [Entry(peer, max(1, int(wanted * peer.share))) for peer in peers]
+        for number in range(rounds):
+            # Each begins once: what runs after an idle moment of the machine has an advantage.
+            turn = number % len(entries)
+            for entry in (*entries[turn:], *entries[:turn]):
+                if not entry.problem:
+                    tell(f"{job.name}: {entry.peer.name}, run {number + 1} of {rounds}")
+                    bench.run(entry)
+    return Standing(job, entries)
+
+
+class _Bench:
+    """Runs of one job; ``folder`` has its input."""
+
+    def __init__(self, job: Job, folder: Path, variables: Mapping[str, str]) -> None:
+        self._job = job
+        self._folder = folder
+        self._variables = variables
+        #: Digests of the right results, by number of records.
+        self._right: dict[int, str] = {}
+
+    def run(self, entry: Entry) -> None:
+        peer = entry.peer
+        if self._job.name in peer.lacks:
+            entry.problem = peer.lacks[self._job.name]
+            return
+        if peer.nats and "AFLOW_PEERS_NATS" not in self._variables:
+            entry.problem = "there is no program of a NATS server"
+            return
+        try:
+            outcome = self._outcome(peer, self._job, entry.records)
+        except Unavailable as exc:
+            entry.problem = str(exc)
+            return
+        right = self._right_result(entry.records)
+        if outcome["digest"] != right:
+            entry.problem = f"wrong result: {outcome['digest']}, not {right}"
+            entry.runs.clear()
+            return
+        entry.runs.append(outcome)
+
+    def _right_result(self, records: int) -> str:
+        if records not in self._right:
+            # `checkpoints` has the results of `files`.
+            same = self._job.program or self._job.name
+            program = "files" if same == "checkpoints" else same
+            by_hand = next(one for one in PEERS if one.name == BY_HAND)
+            self._right[records] = self._outcome(by_hand, self._job, records, program)["digest"]
+        return self._right[records]
+
+    def _outcome(self, peer: Peer, job: Job, records: int, program: str = "") -> dict[str, Any]:
+        events = self._folder / f"events-{records}.jsonl"
+        if job.from_file and not events.exists():
+            write_events(events, records)
+        with TemporaryDirectory(dir=self._folder) as place:
+            task = job.task(Path(place) / "work", records, events)
+            Path(task.folder).mkdir()
+            asked, told = Path(place) / "task.json", Path(place) / "outcome.json"
+            written_task(task if not program else _renamed(task, program), asked)
+            module = f"bench.peers.programs.{peer.module}"
+            command = [str(python_of(peer)), "-m", module, str(asked), str(told)]
+            try:
+                done = subprocess.run(
+                    command,
+                    cwd=ROOT,
+                    env=dict(self._variables),
+                    capture_output=True,
+                    text=True,
+                    check=False,
+                    timeout=LIMIT,
+                )
+            except subprocess.TimeoutExpired:
+                raise Unavailable(f"did not end within {LIMIT} s") from None
+            if done.returncode or not told.exists():
+                lines = [line for line in done.stderr.splitlines() if line.strip()]
+                raise Unavailable(f"failed: {lines[-1] if lines else done.returncode}")
+            found: dict[str, Any] = json.loads(told.read_text())
+            return found
+
+
+def _renamed(task: Any, program: str) -> Any:
+    from dataclasses import replace
+
+    return replace(task, job=program)
+
+
+def notes(standings: Sequence[Standing]) -> Iterator[str]:
+    """Yield the versions, the settings, and the reasons for missing figures, a line each."""
+    for peer in PEERS:
+        entries = [
+            (one.job, entry)
+            for one in standings
+            for entry in one.entries
+            if entry.peer.name == peer.name
+        ]
+        versions = {run["version"] for _, entry in entries for run in entry.runs}
+        if versions:
+            yield f"{peer.name} {', '.join(sorted(versions))}"
+        for job, entry in entries:
+            if entry.problem:
+                yield f"  {job.name}: {entry.problem}"
+            elif entry.runs and (settings := entry.runs[0]["settings"]):
+                yield f"  {job.name}: {settings}"

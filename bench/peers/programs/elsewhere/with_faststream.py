@@ -1,0 +1,105 @@
+"""The jobs in FastStream with a NATS server, which each record passes through. It has no windows, keys or checkpoints.
+
+``AFLOW_PEERS_NATS`` is the address of the server.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import time
+
+from faststream.nats import NatsBroker
+
+from bench.peers.programs.protocol import CALL, RATE, Outcome, Run, Task, main
+from bench.peers.programs.work import add_one, double, due, keep
+
+_SUBJECT = "records"
+
+
+def _broker() -> NatsBroker:
+    return NatsBroker(os.environ["AFLOW_PEERS_NATS"], logger=None, pending_size=64 << 20)
+
+
+def stateless(task: Task) -> Run:
+    async def work() -> int:
+        broker, total, seen, done = _broker(), 0, 0, asyncio.Event()
+
+        @broker.subscriber(_SUBJECT, pending_msgs_limit=task.records, pending_bytes_limit=1 << 30)
+        async def handle(number: int) -> None:
+            nonlocal total, seen
+            more = add_one(number)
+            if keep(more):
+                total += double(more)
+            seen += 1
+            if seen == task.records:
+                done.set()
+
+        async with broker:
+            await broker.start()
+            for number in range(task.records):
+                await broker.publish(number, _SUBJECT)
+            await done.wait()
+        return total
+
+    return lambda: Outcome(asyncio.run(work()), settings="core NATS; sender in the same process")
+
+
+def calls(task: Task) -> Run:
+    async def work() -> int:
+        broker, total, seen, done = _broker(), 0, 0, asyncio.Event()
+
+        @broker.subscriber(
+            _SUBJECT,
+            max_workers=task.in_flight,
+            pending_msgs_limit=task.records,
+            pending_bytes_limit=1 << 30,
+        )
+        async def handle(number: int) -> None:
+            nonlocal total, seen
+            await asyncio.sleep(CALL)
+            total += double(number)
+            seen += 1
+            if seen == task.records:
+                done.set()
+
+        async with broker:
+            await broker.start()
+            for number in range(task.records):
+                await broker.publish(number, _SUBJECT)
+            await done.wait()
+        return total
+
+    return lambda: Outcome(
+        asyncio.run(work()), settings="max_workers=…; sender in the same process"
+    )
+
+
+def latency(task: Task) -> Run:
+    async def work() -> list[float]:
+        broker, delays, done = _broker(), list[float](), asyncio.Event()
+
+        @broker.subscriber(_SUBJECT)
+        async def handle(at: float) -> None:
+            delays.append(time.perf_counter() - at)
+            if len(delays) == task.records:
+                done.set()
+
+        async with broker:
+            await broker.start()
+            for _, at in due(task.records, RATE):
+                if (wait := at - time.perf_counter()) > 0:
+                    await asyncio.sleep(wait)
+                await broker.publish(at, _SUBJECT)
+            await done.wait()
+        return delays
+
+    def run() -> Outcome:
+        delays = asyncio.run(work())
+        return Outcome(len(delays), delays=delays, settings="through the server")
+
+    return run
+
+
+if __name__ == "__main__":
+    main("faststream", {"stateless": stateless, "calls": calls, "latency": latency})

@@ -1,0 +1,67 @@
+"""The work of the jobs that all programs share: functions of single records, and events.
+
+Only the standard library is used.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+from bench.events import DISORDER, WINDOW
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+WINDOW_TIME = timedelta(milliseconds=WINDOW)
+DISORDER_TIME = timedelta(milliseconds=DISORDER)
+
+Totals = tuple[int, int]
+
+
+def add_one(number: int) -> int:
+    """First step of ``stateless``."""
+    return number + 1
+
+
+def keep(number: int) -> bool:
+    """Second step of ``stateless``."""
+    return number % 3 != 0
+
+
+def double(number: int) -> int:
+    """Third step of ``stateless``, and the result of a call."""
+    return number * 2
+
+
+def nothing() -> Totals:
+    """Accumulator of a new window."""
+    return (0, 0)
+
+
+def add(so_far: Totals, event: Any) -> Totals:
+    """Add an event to the accumulator of its window."""
+    return so_far[0] + 1, so_far[1] + event["value"]
+
+
+def merged(one: Totals, other: Totals) -> Totals:
+    """Add two accumulators."""
+    return one[0] + other[0], one[1] + other[1]
+
+
+def time_of(event: Any) -> datetime:
+    """Time of an event as an aware datetime."""
+    return EPOCH + timedelta(milliseconds=event["ts"])
+
+
+def rows_in(folder: Path, pattern: str = "*.jsonl") -> list[Any]:
+    """Return the rows in the JSON lines of all files of a folder."""
+    return [json.loads(line) for file in sorted(folder.rglob(pattern)) for line in file.open("rb")]
+
+
+def due(records: int, rate: int) -> Iterator[tuple[int, float]]:
+    """Yield the numbers of events with the ``perf_counter`` second at which each is to be sent, from now on."""
+    began = time.perf_counter() + 0.2
+    return ((number, began + number / rate) for number in range(records))

@@ -1,0 +1,241 @@
+"""``aflow bench``: options, results, exit statuses and files."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import threading
+from io import StringIO
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from aflow.bench import load_result
+from aflow.bench.result import (
+    SCHEMA,
+    CallFigures,
+    LatencySample,
+    LoadSample,
+    Phase,
+    TaskShares,
+)
+from aflow.cli.bench_view import sample_display
+from tests.cli.conftest import Aflow, Write
+
+PIPELINE = """
+    import asyncio
+    import aflow as af
+
+    def build(numbers: af.Source[int], doubled: af.Sink[int], factor: int = 2) -> af.Flow:
+        flow = af.Flow("doubling")
+        flow.source(numbers, name="numbers").map(lambda n: factor * n, name="double").to(doubled, name="doubled")
+        return flow
+
+    def make(n: int) -> int:
+        return n
+
+    def right(sent, received):
+        assert received["doubled"] == [3 * n for n in sent["numbers"]]
+
+    def waiting() -> af.Flow:
+        async def wait(n):
+            await asyncio.sleep(0.02)
+            return n
+        flow = af.Flow("waiting")
+        flow.source([0], name="numbers").map_async(wait, capacity=1).to(af.CollectSink(), name="out")
+        return flow
+
+    def failing() -> af.Flow:
+        def fail(n):
+            if n == 20:
+                raise ValueError("no such number")
+            return n
+        flow = af.Flow("failing")
+        flow.source([0], name="numbers").map(fail, name="fail").to(af.CollectSink(), name="out")
+        return flow
+"""
+
+SHORT = ("--duration", "400ms", "--warmup", "100ms")
+
+
+@pytest.fixture(autouse=True)
+def pipeline(write: Write) -> None:
+    write("doubling", PIPELINE)
+
+
+def test_a_flow_is_measured_and_the_files_are_written(aflow: Aflow, tmp_path: Path) -> None:
+    result = aflow(
+        *("bench", "doubling:build", "--source", "numbers=doubling:make", "--rate", "200", *SHORT),
+        *("--oracle", "doubling:right", "--factor", "3"),
+        *("--report", "report.html", "--json", "run.json"),
+    )
+
+    assert result.exit_code == 0, result.output
+    assert "numbers → doubled" in result.stdout
+    assert "measured" in result.stderr
+    assert (tmp_path / "report.html").read_text(encoding="utf-8").startswith("<!doctype html>")
+    saved = load_result("run.json")
+    assert saved.sources[0].accepted == pytest.approx(80, abs=4)
+    assert json.loads((tmp_path / "run.json").read_text(encoding="utf-8"))["schema"] == SCHEMA
+
+
+def test_a_failing_pipeline_is_reported_with_what_was_measured(aflow: Aflow) -> None:
+    result = aflow(
+        *("bench", "run", "doubling:failing", "--source", "numbers=doubling:make", "--rate", "100"),
+        *(*SHORT, "--json", "run.json", "--quiet"),
+    )
+
+    assert result.exit_code == 1
+    assert "error: the pipeline failed" in result.stdout
+    assert "no such number" in result.stdout
+    assert load_result("run.json").failure is not None
+
+
+def test_ctrl_c_ends_the_run_with_a_report(aflow: Aflow) -> None:
+    timer = threading.Timer(1.2, os.kill, (os.getpid(), signal.SIGINT))
+    timer.start()
+
+    result = aflow(
+        *("bench", "doubling:build", "--source", "numbers=doubling:make", "--rate", "100"),
+        *("--duration", "60s", "--warmup", "0s", "--json", "run.json"),
+    )
+    timer.join()
+
+    assert result.exit_code == 130, result.output
+    assert "stopping: the report has what was measured" in result.stderr
+    saved = load_result("run.json")
+    assert saved.interrupted
+    assert 0 < saved.duration_s < 10
+
+
+def test_recorded_times_of_a_file_are_replayed(aflow: Aflow, tmp_path: Path) -> None:
+    lines = [json.dumps({"n": n, "at": 1000.0 + n}) for n in range(10)]
+    (tmp_path / "records.jsonl").write_text("\n".join(lines), encoding="utf-8")
+    (tmp_path / "count.py").write_text(
+        "import aflow as af\n"
+        "def build():\n"
+        "    flow = af.Flow('count')\n"
+        "    flow.source([{}], name='rows').map(lambda row: row['n']).to(af.CollectSink(), name='out')\n"
+        "    return flow\n",
+        encoding="utf-8",
+    )
+
+    result = aflow(
+        *("bench", "count:build", "--source", "rows=records.jsonl", "--times", "at"),
+        *("--speed", "30", *SHORT, "--warmup", "0s", "--json", "run.json"),
+    )
+
+    assert result.exit_code == 0, result.output
+    (source,) = load_result("run.json").sources
+    assert source.accepted == 10
+    assert source.arrivals == "10 recorded times, 30 times as fast"
+
+
+def test_the_highest_rate_is_searched(aflow: Aflow) -> None:
+    """Each record takes longer than the bound, so the search ends at the lowest rate."""
+    result = aflow(
+        *("bench", "doubling:waiting", "--source", "numbers=doubling:make", "--rate", "0.1"),
+        *("--duration", "300ms", "--warmup", "0s", "--find-max", "--p99", "1ms"),
+    )
+
+    assert result.exit_code == 1, result.output
+    assert "no rate was sustained with a p99 of at most 1 ms; saturated first:" in result.stdout
+    assert "trying 0/s: p99 was 2" in result.stderr
+
+
+def test_saved_runs_are_compared(aflow: Aflow) -> None:
+    for name in ("one.json", "two.json"):
+        aflow(
+            *("bench", "doubling:build", "--source", "numbers=doubling:make", "--rate", "500"),
+            *(*SHORT, "--quiet", "--json", name),
+        )
+
+    result = aflow("bench", "compare", "one.json", "two.json", "--tolerance", "0.99")
+
+    assert result.exit_code == 0, result.output
+    assert "95 % interval" in result.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("doubling:build",), "--source is missing"),
+        (("doubling:build", "--source", "numbers=doubling:make"), "has no rate"),
+        (("doubling:build", "--source", "numbers=doubling:make", "--rate", "fast"), "is no number"),
+        (("doubling:build", "--source", "numbers=doubling:make", "--rate", "1:x"), "no duration"),
+        (("doubling:build", "--source", "numbers"), "is no pair"),
+        (
+            ("doubling:build", "--source", "numbers=doubling:nothing", "--rate", "1"),
+            "has no 'nothing'",
+        ),
+        (("doubling:build", "--source", "numbers=no.jsonl", "--rate", "1"), "cannot be read"),
+        (
+            ("doubling:build", "--source", "numbers=doubling:make", "--rate", "other=1"),
+            "names a source without",
+        ),
+        (
+            ("doubling:failing", "--source", "other=doubling:make", "--rate", "1"),
+            "has no source 'other'",
+        ),
+        (
+            ("doubling:build", "--source", "numbers=doubling:make", "--find-max"),
+            "--find-max needs --p99",
+        ),
+        (("compare", "no.json", "no.json"), "cannot be read"),
+    ],
+    ids=range(11),
+)
+def test_wrong_command_lines_say_what_to_write(
+    aflow: Aflow, arguments: tuple[str, ...], message: str
+) -> None:
+    result = aflow("bench", *arguments)
+
+    assert result.exit_code in (1, 2)
+    assert message in result.stderr
+    assert "Traceback" not in result.stderr
+
+
+def test_a_file_that_is_no_result_is_refused(aflow: Aflow, tmp_path: Path) -> None:
+    (tmp_path / "other.json").write_text('{"a": 1}', encoding="utf-8")
+
+    result = aflow("bench", "compare", "other.json", "other.json")
+
+    assert result.exit_code == 2
+    assert "is no result of aflow bench" in result.stderr
+
+
+def test_a_terminal_shows_the_last_sample() -> None:
+    output = StringIO()
+    console = Console(file=output, force_terminal=True, width=120)
+
+    with sample_display(console, print, quiet=False) as show:
+        assert show is not None
+        show(
+            LoadSample(
+                at_s=2.0,
+                seconds=1.0,
+                phase=Phase.MEASURED,
+                offered={"numbers": 1200},
+                accepted={"numbers": 1190},
+                processed={"numbers": 1190},
+                results={"out": 1190},
+                latencies=[
+                    LatencySample(
+                        source="numbers", sink="out", count=1, p50_ms=1.0, p99_ms=2.5, max_ms=3.0
+                    )
+                ],
+                tasks={"numbers → out": TaskShares(busy=0.5, backpressured=0, calling=0, queued=7)},
+                lag_ms={},
+                calls={"call": CallFigures(in_flight=3, limit=10, made=5, retries=0)},
+                loop_lag_ms=0.1,
+                cpu=0.5,
+                rss_bytes=1,
+                gc_ms=0.0,
+                checkpoints=0,
+            )
+        )
+
+    for text in ("offered 1,200, backlog 10", "numbers → out", "50%", "3 calls in flight", "2.50"):
+        assert text in output.getvalue()

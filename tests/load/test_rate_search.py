@@ -1,0 +1,136 @@
+"""The search of the highest rate: its decisions, and whole searches in virtual time."""
+
+from __future__ import annotations
+
+import math
+from datetime import timedelta
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aflow.bench.rate_search import MOST_TRIALS, Attempt, RateSearch, find_max
+from aflow.errors import FlowDefinitionError
+from aflow.testing.virtual_time import virtual_time
+from tests.load.flows import SECOND, after_50_ms, calling
+
+
+def searched(search: RateSearch, capacity: float) -> list[Attempt]:
+    """Run a search on a pipeline that sustains ``capacity``."""
+    attempts: list[Attempt] = []
+    while (attempt := search.next()) is not None:
+        attempts.append(attempt)
+        search.observe(attempt, is_sustained=attempt.rate <= capacity)
+    return attempts
+
+
+def test_rates_are_doubled_then_bisected_then_confirmed() -> None:
+    search = RateSearch(100, precision=0.25)
+
+    attempts = searched(search, 500)
+
+    rates = [round(one.rate) for one in attempts]
+    assert rates == [100, 200, 400, 800, 566, 476, 476]
+    assert [one.confirms for one in attempts] == [False] * 6 + [True]
+    assert search.confirmed == pytest.approx(476, abs=1)
+
+
+def test_a_start_above_the_capacity_is_halved() -> None:
+    search = RateSearch(1000, precision=0.2)
+
+    rates = [one.rate for one in searched(search, 300)]
+
+    assert rates[:3] == [1000, 500, 250]
+    assert search.confirmed is not None
+    assert 250 <= search.confirmed <= 300
+
+
+@given(st.floats(1, 1e6), st.floats(0.2, 1e6), st.floats(0.01, 0.5))
+def test_a_confirmed_rate_is_sustained_and_near_the_capacity(
+    start: float, capacity: float, precision: float
+) -> None:
+    search = RateSearch(start, precision)
+
+    attempts = searched(search, capacity)
+
+    assert len(attempts) <= MOST_TRIALS
+    if search.confirmed is not None:
+        assert search.confirmed <= capacity
+        assert capacity <= search.confirmed * (1 + precision) * 1.0001
+
+
+def test_a_refuted_rate_is_lowered_a_little_and_searched_again() -> None:
+    """Long trials sustain less than short ones, as with a backlog that grows slowly."""
+    search = RateSearch(100, precision=0.1)
+    attempts: list[Attempt] = []
+    while (attempt := search.next()) is not None:
+        attempts.append(attempt)
+        capacity = 330 if attempt.confirms else 400
+        search.observe(attempt, is_sustained=attempt.rate <= capacity)
+
+    first = next(number for number, one in enumerate(attempts) if one.confirms)
+    assert attempts[first].rate == 400
+    assert attempts[first + 1].rate == 320
+    assert all(one.confirms for one in attempts[first:])
+    assert search.confirmed == 320
+
+
+def test_a_search_ends_when_nothing_is_sustained() -> None:
+    search = RateSearch(100)
+
+    attempts = searched(search, 0)
+
+    assert search.confirmed is None
+    assert attempts[-1].rate < 0.3
+
+
+def test_the_limit_of_the_generator_ends_the_search() -> None:
+    search = RateSearch(100, limit=300)
+
+    attempts = searched(search, math.inf)
+
+    assert [one.rate for one in attempts] == [100, 200, 300, 300]
+    assert search.confirmed == 300
+
+
+@pytest.mark.parametrize(("start", "precision"), [(0, 0.1), (10, 0), (10, 1.5)])
+def test_invalid_searches_are_refused(start: float, precision: float) -> None:
+    with pytest.raises(FlowDefinitionError, match="of a search is a number"):
+        RateSearch(start, precision)
+
+
+@virtual_time
+async def test_the_highest_rate_of_calls_is_found_and_the_calls_are_named() -> None:
+    """Ten calls at once of 50 ms each: 200 a second."""
+    found = await find_max(
+        calling(after_50_ms, capacity=10),
+        {"numbers": [1, 2, 3]},
+        bound=timedelta(milliseconds=100),
+        start=60,
+        precision=0.1,
+        duration=5 * SECOND,
+        warmup=SECOND,
+        patience=SECOND,
+    )
+
+    assert found.rate == pytest.approx(200, rel=0.12)
+    assert found.rate is not None
+    assert found.rate <= 205
+    assert "the calls of step 'call'" in found.saturated
+    assert found.result is not None
+    assert found.result.ok
+
+
+@virtual_time
+async def test_a_bound_below_the_latency_of_one_record_has_no_rate() -> None:
+    found = await find_max(
+        calling(after_50_ms, capacity=10),
+        {"numbers": [1]},
+        bound=timedelta(milliseconds=20),
+        start=4,
+        duration=4 * SECOND,
+        warmup=SECOND,
+    )
+
+    assert found.rate is None
+    assert "p99 was 50" in found.trials[0].reason
