@@ -63,7 +63,7 @@ def ranking_rows(results: Iterable[AuctionRanking]) -> list[Row]:
 
 @dataclass(frozen=True, slots=True)
 class NexmarkQuery:
-    """A query: the flow, and how to judge its results."""
+    """A query: the flow, and the comparison of its results."""
 
     name: str
     title: str

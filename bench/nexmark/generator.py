@@ -16,6 +16,8 @@ they are not the events of those generators, whose random numbers are others.
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import lru_cache
 from random import Random
 from typing import Final
 
@@ -72,9 +74,8 @@ class MarketGenerator:
         self._settings: Final = settings
         self._timeline: Final = Timeline(settings)
         self._random: Final = Random(settings.seed)
-        self._text: Final = "".join(self._random.choices(_LETTERS, k=_TEXT))
-        self._hot_urls: Final = [self._url() for _ in _HOT_CHANNELS]
-        self._channels: Final = [self._channel(number) for number in range(CHANNELS)]
+        self._strings: Final = RandomStrings(self._random)
+        self._channels: Final = channels_of(settings.seed)
         #: Events from the opening of an auction to its expected end.
         self._horizon: Final = settings.auctions_in_flight * settings.total // settings.auctions
 
@@ -100,7 +101,7 @@ class MarketGenerator:
     def _person(self, number: int, at: int) -> Person:
         choose = self._random.choice
         name = f"{choose(_FIRST_NAMES)} {choose(_LAST_NAMES)}"
-        email = f"{self._string(7)}@{self._string(5)}.com"
+        email = f"{self._strings.short(7)}@{self._strings.short(5)}.com"
         card = " ".join(f"{self._below(10_000):04}" for _ in range(4))
         city, state = choose(_CITIES), choose(_STATES)
         size = 8 + len(name) + len(email) + len(card) + len(city) + len(state)
@@ -114,7 +115,7 @@ class MarketGenerator:
             seller = self._newest_person(number) // HOT_OF * HOT_OF
         else:
             seller = self._any_person(number)
-        item, description = self._string(20), self._string(100)
+        item, description = self._strings.short(20), self._strings.short(100)
         initial_bid = self._price()
         reserve = initial_bid + self._price()
         horizon = self._timeline.at(number + self._horizon) - at
@@ -148,10 +149,9 @@ class MarketGenerator:
             bidder = self._any_person(number)
         price = self._price()
         if self._below(2):
-            hot = self._below(len(_HOT_CHANNELS))
-            channel, url = _HOT_CHANNELS[hot], self._hot_urls[hot]
+            channel, url = self._channels.hot[self._below(len(_HOT_CHANNELS))]
         else:
-            channel, url = self._channels[self._below(CHANNELS)]
+            channel, url = self._channels.others[self._below(CHANNELS)]
         extra = self._extra(settings.bid_bytes - 32)
         return Bid(auction + FIRST_ID, bidder + FIRST_ID, price, channel, url, at, extra)
 
@@ -185,14 +185,6 @@ class MarketGenerator:
     def _price(self) -> int:
         return round(10 ** (self._random.random() * 6) * 100)
 
-    def _string(self, maximum: int, special: str = " ") -> str:
-        """Return 3 to ``maximum`` - 1 letters, one of thirteen of them ``special``, without spaces at the ends."""
-        length = 3 + self._below(maximum - 3)
-        letters = (
-            special if self._below(13) == 0 else _LETTERS[self._below(26)] for _ in range(length)
-        )
-        return "".join(letters).strip()
-
     def _extra(self, size: int) -> str:
         """Return a text of ``size`` letters, or up to a fifth more or less; none for a ``size`` of 0 or less."""
         if size <= 0:
@@ -200,15 +192,47 @@ class MarketGenerator:
         spread = round(size * 0.2)
         length = size - spread + (self._below(2 * spread) if spread else 0)
         begin = self._below(_TEXT - length)
-        return self._text[begin : begin + length]
+        return self._channels.text[begin : begin + length]
 
-    def _url(self) -> str:
-        folders = "/".join(self._string(5, "_") for _ in range(3))
-        return f"https://www.nexmark.com/{folders}/item.htm?query=1"
 
-    def _channel(self, number: int) -> tuple[str, str]:
-        """Return the name and URL of a channel; nine of ten URLs have the id of the channel."""
-        url = self._url()
-        if self._below(10):
-            url += f"&channel_id={number * 2_654_435_761 % 2**31}"
-        return f"channel-{number}", url
+class RandomStrings:
+    """Random strings of ``random``."""
+
+    def __init__(self, random: Random) -> None:
+        self._random: Final = random
+
+    def short(self, maximum: int, special: str = " ") -> str:
+        """Return 3 to ``maximum`` - 1 letters, one of thirteen of them ``special``, without spaces at the ends."""
+        draw = self._random.random
+        length = 3 + int(draw() * (maximum - 3))
+        letters = (
+            special if draw() * 13 < 1 else _LETTERS[int(draw() * 26)] for _ in range(length)
+        )
+        return "".join(letters).strip()
+
+
+@dataclass(frozen=True, slots=True)
+class Channels:
+    """Names and URLs of the channels of bids, and a text of which ``extra`` is a part."""
+
+    hot: tuple[tuple[str, str], ...]
+    others: tuple[tuple[str, str], ...]
+    text: str
+
+
+@lru_cache(maxsize=2)
+def channels_of(seed: int) -> Channels:
+    """Return the channels of ``seed``; nine of ten URLs that are not hot have the id of their channel."""
+    random = Random(seed)
+    strings = RandomStrings(random)
+    hot = tuple((name, _url(strings)) for name in _HOT_CHANNELS)
+    others: list[tuple[str, str]] = []
+    for number in range(CHANNELS):
+        channel_id = f"&channel_id={number * 2_654_435_761 % 2**31}" if number % 10 else ""
+        others.append((f"channel-{number}", _url(strings) + channel_id))
+    return Channels(hot, tuple(others), "".join(random.choices(_LETTERS, k=_TEXT)))
+
+
+def _url(strings: RandomStrings) -> str:
+    folders = "/".join(strings.short(5, "_") for _ in range(3))
+    return f"https://www.nexmark.com/{folders}/item.htm?query=1"

@@ -31,6 +31,10 @@ from bench.spark.session import settings
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+#: Without complete types.
+_ARROW: Final[Any] = pyarrow
+_PARQUET: Final[Any] = parquet
+
 #: Tasks of each keyed step.
 PARTITIONS: Final = 2
 
@@ -97,7 +101,8 @@ def measured(
 def stored(session: SparkSession, folder: Path, events: Sequence[MarketEvent]) -> DataFrame:
     """Write ``events`` as Parquet, and return them as a DataFrame."""
     path = folder / "events.parquet"
-    parquet.write_table(pyarrow.Table.from_pylist(list(map(msgspec.to_builtins, events))), path)
+    rows = _ARROW.Table.from_pylist(list(map(msgspec.to_builtins, events)))
+    _PARQUET.write_table(rows, path)
     return session.read.parquet(str(path))
 
 

@@ -15,6 +15,9 @@ import pyarrow
 
 from bench.nexmark.model import MarketEvent
 
+#: Without complete types.
+_ARROW: Final[Any] = pyarrow
+
 WINNING: Final = """
     SELECT a.*, b.bidder, b.price, b.channel, b.url, b.ts AS bid_ts, b.extra AS bid_extra
     FROM auction a JOIN bid b ON b.auction = a.id AND b.ts BETWEEN a.ts AND a.expires
@@ -161,12 +164,12 @@ class Oracle:
         names: Iterable[str] = records[0][1].__struct_fields__
         columns = {
             # AT is a keyword of DuckDB.
-            "ts" if name == "at" else name: pyarrow.array(
+            "ts" if name == "at" else name: _ARROW.array(
                 [getattr(record, name) for _, record in records]
             )
             for name in names
         }
-        columns["number"] = pyarrow.array([number for number, _ in records])
-        self._database.register("loaded", pyarrow.table(columns))
+        columns["number"] = _ARROW.array([number for number, _ in records])
+        self._database.register("loaded", _ARROW.table(columns))
         self._database.execute(f"CREATE TABLE {table} AS SELECT * FROM loaded")
         self._database.unregister("loaded")

@@ -13,6 +13,9 @@ START: Final = 1_436_918_390_000
 #: Factor by which event numbers are permuted within a group, a prime.
 PERMUTATION: Final = 953
 
+#: Maximum average size of an event.
+MAXIMUM_BYTES: Final = 32_768
+
 
 class RateShape(Enum):
     """Shape of a rate that changes between ``rate`` and ``next_rate``."""
@@ -67,7 +70,7 @@ class NexmarkSettings:
         for name in ("hot_auctions", "hot_sellers", "hot_bidders", "out_of_order", "period_s"):
             self._check(name, minimum=1)
         for name in ("person_bytes", "auction_bytes", "bid_bytes"):
-            self._check(name, minimum=0)
+            self._check(name, minimum=0, maximum=MAXIMUM_BYTES)
         for rate in (self.rate, self.next_rate):
             if rate is not None and not (rate > 0 and math.isfinite(rate)):
                 raise ValueError(f"a rate is a positive number of events per second, not {rate!r}")
@@ -82,7 +85,9 @@ class NexmarkSettings:
         """Events of one round of persons, auctions and bids."""
         return self.persons + self.auctions + self.bids
 
-    def _check(self, name: str, minimum: int) -> None:
+    def _check(self, name: str, minimum: int, maximum: int | None = None) -> None:
         value = getattr(self, name)
         if value < minimum:
             raise ValueError(f"{name} is at least {minimum}, not {value}")
+        if maximum is not None and value > maximum:
+            raise ValueError(f"{name} is at most {maximum}, not {value}")

@@ -8,7 +8,7 @@ from typing import Final
 import aflow as af
 from bench.nexmark.model import Auction, Bid, MarketEvent, Person
 
-#: Maximum age of an event relative to the newest one. The watermark of Flink's version has the same delay.
+#: Maximum difference in time from the newest event to a later one in the stream. The watermark of Flink's version has the same delay.
 MAX_DELAY: Final = timedelta(seconds=4)
 
 

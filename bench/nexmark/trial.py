@@ -24,16 +24,16 @@ from bench.nexmark.queries.stateless import LoggedBid
 from bench.nexmark.queries.windows import BidderCount
 from bench.nexmark.settings import NexmarkSettings
 
-#: Events of the run in which a virtual clock follows event time: 25 s of 200 events each.
-CLOCKED: Final = NexmarkSettings(rate=200)
-CLOCKED_EVENTS: Final = 5_000
+#: Events of the run in which a virtual clock follows event time: 25 s of 80 events each.
+CLOCKED: Final = NexmarkSettings(rate=80)
+CLOCKED_EVENTS: Final = 2_000
 
 #: The query to which the rates of the others are compared.
 REFERENCE: Final = "q0"
 
 
 class QueryTrial:
-    """Runs a query over ``events``, and judges its results by ``oracle``."""
+    """Runs a query over ``events``, and compares its results with those of ``oracle``."""
 
     def __init__(self, query: NexmarkQuery, events: list[MarketEvent], oracle: Oracle) -> None:
         self.query: Final = query

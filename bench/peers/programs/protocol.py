@@ -23,7 +23,7 @@ RATE = 5_000
 
 @dataclass(frozen=True)
 class Task:
-    """What a program is to do."""
+    """A job, and its input."""
 
     job: str
     records: int
@@ -42,7 +42,7 @@ class Task:
 
 @dataclass
 class Outcome:
-    """What a program did."""
+    """Result of a program, and its time."""
 
     result: object
     """An integer, or rows ``(key, start of the window, count, sum)``; equal for all peers."""

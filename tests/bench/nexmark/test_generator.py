@@ -175,6 +175,7 @@ def test_a_sine_has_the_first_rate_at_the_beginning_and_the_next_in_the_middle()
         ({"next_rate": float("nan")}, "a rate is a positive number"),
         ({"bids": 0}, "bids is at least 1, not 0"),
         ({"hot_auctions": 0}, "hot_auctions is at least 1, not 0"),
+        ({"person_bytes": 100_000}, "person_bytes is at most 32768, not 100000"),
         ({"bid_bytes": -1}, "bid_bytes is at least 0, not -1"),
         ({"out_of_order": 1906}, "a group of 1906 events cannot be permuted"),
     ],

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,9 +20,9 @@ from bench.nexmark.settings import START, NexmarkSettings
 if TYPE_CHECKING:
     from bench.nexmark.oracles import Oracle
 
-#: 25 s of event time over midnight, in groups of a hundred that are out of order by up to 0.25 s.
-SETTINGS = NexmarkSettings(rate=400, out_of_order=100)
-EVENTS = 10_000
+#: 25 s of event time over midnight, in groups of a hundred that are out of order by up to 0.3 s.
+SETTINGS = NexmarkSettings(rate=320, out_of_order=100)
+EVENTS = 8_000
 
 BY_EVENT_TIME = [query for query in QUERIES if query.delay is not None]
 
@@ -95,6 +94,7 @@ async def test_times_of_day_are_those_of_sql(
         assert query.same(found, oracle.rows("q14"))
 
 
+@pytest.mark.slow
 def test_windows_of_processing_time_are_those_of_sql_if_the_clock_follows_event_time(
     require: Callable[[str, str], None],
 ) -> None:
@@ -102,14 +102,8 @@ def test_windows_of_processing_time_are_those_of_sql_if_the_clock_follows_event_
     from bench.nexmark.trial import verify_by_clock
 
     (query,) = chosen(["q12"])
+
     verify_by_clock(query)
-
-    with pytest.raises(SystemExit, match="q12 returned other rows than DuckDB"):
-        verify_by_clock(replace(query, rows=partial(_without_one, query)))
-
-
-def _without_one(query: NexmarkQuery, results: list[Any]) -> list[tuple[Any, ...]]:
-    return query.rows(results[1:])
 
 
 @pytest.mark.asyncio
