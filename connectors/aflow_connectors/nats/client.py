@@ -340,8 +340,9 @@ class NatsLink:
                 ) from exc
             except _LOST as exc:
                 self._check_permissions(exc)
+                reason = self._reason(exc)
                 await self.close()
-                raise NatsUnavailable(described(exc)) from exc
+                raise NatsUnavailable(reason) from exc
             except NatsUnavailable as exc:
                 self._check_permissions(exc)
                 await self.close()
@@ -369,6 +370,14 @@ class NatsLink:
             await self.close()
             self._session = await self.servers.connect(lambda: self.on_closed())
         return self._session
+
+    def _reason(self, exc: BaseException) -> str:
+        """Return the text of a lost connection, or of JetStream without an answer on one that works."""
+        session = self._session
+        if isinstance(exc, TimeoutError) and session is not None and not session.is_closed:
+            timeout = self.servers.timeout
+            return f"JetStream has not answered within timeout={timeout}: is the disk of the server full?"
+        return described(exc)
 
     def _check_permissions(self, cause: BaseException) -> None:
         """Raise ``failed`` if the server has refused something: a request for it gets no answer."""

@@ -79,12 +79,13 @@ class Broker:
         self.servers = f"127.0.0.1:{port}"
         self.sasl_servers = f"127.0.0.1:{sasl}"
         self.proxied = proxied
+        self.advertised = proxied if advertised is None else advertised
         text = _PROPERTIES.format(
             port=port,
             sasl=sasl,
             controller=controller,
             proxied=proxied,
-            advertised=proxied if advertised is None else advertised,
+            advertised=self.advertised,
             folder=folder,
         )
         self._properties.write_text(text if advertised is None else text + _SHORT_SESSIONS)

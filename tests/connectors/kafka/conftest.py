@@ -11,6 +11,7 @@ import pytest
 
 from tests.conftest import IN_CI
 from tests.connectors.kafka.broker import PROJECT, Broker, Cluster
+from tests.connectors.server_process import free_port
 
 
 def _missing(reason: str) -> None:
@@ -44,7 +45,11 @@ def own_broker(
     """A broker that a test may kill, and must start again."""
     if os.environ.get("AFLOW_TEST_KAFKA"):
         pytest.skip("this test needs a broker of its own; AFLOW_TEST_KAFKA names another one")
-    broker = Broker(request.getfixturevalue("classpath"), tmp_path_factory.mktemp("kafka"))
+    broker = Broker(
+        request.getfixturevalue("classpath"),
+        tmp_path_factory.mktemp("kafka"),
+        advertised=free_port(),
+    )
     try:
         broker.start()
         yield broker

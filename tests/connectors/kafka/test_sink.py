@@ -114,6 +114,20 @@ async def test_large_and_many_messages_are_written_in_order(kafka: Cluster) -> N
     assert [one.value for one in await kafka.contents(topic)] == output
 
 
+async def test_a_message_of_ten_megabytes_is_written(kafka: Cluster) -> None:
+    topic = await kafka.create(max_message_bytes="20000000")
+    sink = KafkaSink[bytes](
+        kafka.servers, topic, format=Raw(), client={"max_request_size": 20_000_000}
+    )
+    writer = await opened(sink)
+    large = b"x" * 10_000_000
+
+    await writer.commit(await prepared(writer, [large, b"y"], 1))
+    await writer.close()
+
+    assert [one.value for one in await kafka.contents(topic)] == [large, b"y"]
+
+
 async def test_keys_are_in_the_partitions_of_other_clients(kafka: Cluster) -> None:
     topic = await kafka.create(partitions=5)
     keys = [b"", b"a", "é".encode(), b"order-4711", *(b"%d" % n for n in range(50))]

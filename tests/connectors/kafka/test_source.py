@@ -19,6 +19,7 @@ from aflow_connectors.kafka import KafkaSource
 from aflow_connectors.message import Message
 from aflow_connectors.reconnect import Reconnect
 from tests.connectors.kafka.broker import Broker, Cluster
+from tests.connectors.proxy import Proxy
 
 pytestmark = pytest.mark.asyncio
 
@@ -76,6 +77,24 @@ async def test_it_keeps_the_contract_of_sources(kafka: Cluster) -> None:
     )
 
 
+@pytest.mark.slow
+async def test_it_keeps_the_contract_while_connections_are_cut(
+    own_broker: Broker, kafka: Cluster
+) -> None:
+    topic = await kafka.create(partitions=2)
+    for partition in range(2):
+        await kafka.produce(topic, [b"%d" % n for n in range(20)], partition=partition)
+    quick = Reconnect(delay=timedelta(milliseconds=1), most=timedelta(milliseconds=50))
+
+    async with Proxy("127.0.0.1", own_broker.proxied, listen=own_broker.advertised) as proxy:
+        host, port = proxy.address
+        await check_source(
+            lambda: KafkaSource(f"{host}:{port}", topic, of=int, until="now", reconnect=quick),
+            expected=[*range(20), *range(20)],
+            disturb=proxy.cut,
+        )
+
+
 async def test_partitions_and_topics_that_are_created_later_are_found(kafka: Cluster) -> None:
     topic = await kafka.create(partitions=1, name=f"found-{uuid.uuid4().hex}")
     await kafka.produce(topic, [b"1"])
@@ -122,14 +141,14 @@ async def test_what_is_no_record_is_a_dead_letter_or_an_error(kafka: Cluster) ->
         await values(await opened(KafkaSource(kafka.servers, topic, of=int, until="now")), 2)
 
 
-async def test_a_message_of_ten_megabytes_is_read(kafka: Cluster) -> None:
+async def test_empty_messages_and_those_of_ten_megabytes_are_read(kafka: Cluster) -> None:
     topic = await kafka.create(max_message_bytes="20000000")
     large = b"x" * 10_000_000
-    await kafka.produce(topic, [b"a", large, b"b"])
+    await kafka.produce(topic, [b"a", large, b"", b"b"])
 
     source = KafkaSource(kafka.servers, topic, format=Raw(), until="now")
 
-    assert await values(await opened(source), 3) == [b"a", large, b"b"]
+    assert await values(await opened(source), 4) == [b"a", large, b"", b"b"]
 
 
 @pytest.mark.parametrize(

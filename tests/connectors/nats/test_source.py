@@ -119,15 +119,17 @@ async def test_what_is_no_record_is_a_dead_letter_or_an_error(
         await values(await opened(NatsSource(nats_server.url, stream, of=int)), 2)
 
 
-async def test_messages_of_ten_megabytes_are_read(nats_server: NatsServer, stream: str) -> None:
+async def test_empty_messages_and_those_of_ten_megabytes_are_read(
+    nats_server: NatsServer, stream: str
+) -> None:
     await nats_server.create(stream)
     large = b"x" * 10_000_000
-    await nats_server.publish(stream, b"a", large, large, b"b")
+    await nats_server.publish(stream, b"a", large, large, b"")
 
     source = NatsSource(nats_server.url, stream, format=Raw(), until="now")
     found = await values(await opened(source), 4)
 
-    assert [len(one) for one in found] == [1, 10_000_000, 10_000_000, 1]
+    assert [len(one) for one in found] == [1, 10_000_000, 10_000_000, 0]
 
 
 async def test_a_subject_filters_the_messages(nats_server: NatsServer, stream: str) -> None:

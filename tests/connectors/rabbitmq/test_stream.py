@@ -11,6 +11,7 @@ import pytest
 
 from aflow.connect import BadRecord, Chunk, SourceError, Tag
 from aflow.testing import check_source
+from aflow_connectors.formats import Raw
 from aflow_connectors.rabbitmq import RabbitmqStreamSource
 from tests.connectors.proxy import Proxy
 from tests.connectors.rabbitmq.reading import QUICK, all_chunks, opened, read, until_chunk, values
@@ -40,6 +41,16 @@ async def test_an_empty_stream_ends_at_once(rabbit: Rabbit) -> None:
     assert (
         await values(await opened(RabbitmqStreamSource(rabbit.url, stream, until="now")), 9) == []
     )
+
+
+async def test_empty_messages_and_those_of_ten_megabytes_are_read(rabbit: Rabbit) -> None:
+    stream = await rabbit.create(kind="stream")
+    large = b"x" * 10_000_000
+    await rabbit.publish(stream, [b"", large, b"b"])
+
+    source = RabbitmqStreamSource(rabbit.url, stream, format=Raw(), until="now")
+
+    assert await values(await opened(source), 3) == [b"", large, b"b"]
 
 
 @pytest.mark.parametrize(
