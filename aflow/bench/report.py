@@ -52,10 +52,10 @@ def _sections(result: BenchResult) -> Iterator[str]:
     yield "<h2>Latency</h2>"
     yield _table(_latency_rows(result.latencies))
     yield line_chart("Latency over time (ms)", _latency_lines(result), unit="ms")
-    for one in result.latencies:
-        if one.method is Method.RECORDS:
-            bars = list(result.histogram(one).bars())
-            yield bar_chart(f"Distribution of {one.source} to {one.sink} (ms, logarithmic)", bars)
+    for pair in result.latencies:
+        if pair.method is Method.RECORDS:
+            bars = list(result.histogram(pair).bars())
+            yield bar_chart(f"Distribution of {pair.source} to {pair.sink} (ms, logarithmic)", bars)
     yield "<h2>Throughput</h2>"
     yield _table(_source_rows(result))
     yield line_chart("Records per second", _rate_lines(result), unit="/s")

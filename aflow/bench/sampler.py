@@ -58,7 +58,7 @@ class LatencyTotals:
         self.histograms[pair].add(counts)
 
 
-class Sampler:
+class LoadSampler:
     """Takes samples. The first one begins at ``origin``."""
 
     def __init__(self, instruments: Instruments, origin: float) -> None:
