@@ -20,7 +20,7 @@ from aflow.bench.record_supply import Records, RecordSupply, SourceLoad
 from aflow.bench.recorder import MeasuredSink, RecorderSink, SinkRecord
 from aflow.bench.result import BenchError, BenchResult, Finding, LoadSample, Phase, Severity
 from aflow.bench.result_builder import RunFacts, build_result
-from aflow.bench.sampler import Instruments, LoadSampler
+from aflow.bench.sampler import LoadMeters, LoadSampler
 from aflow.connect import Sink, Source
 from aflow.errors import FlowDefinitionError, described, shown
 from aflow.graph.plan import make_plan
@@ -357,7 +357,7 @@ class _LoadRun:
         for record in self._records.values():
             record.steady = steady
             record.counted_from = origin + self._timeline.warmup
-        instruments = Instruments(
+        instruments = LoadMeters(
             job.metrics,
             steady,
             self._loads,
