@@ -389,8 +389,10 @@ class _LoadRun:
     async def _until_loaded(self, job: Job) -> None:
         """Wait until all loads have ended, or the job has."""
         async with asyncio.TaskGroup() as group:
-            waiting = group.create_task(job.wait())
-            ending = [group.create_task(load.finished.wait()) for load in self._loads]
+            waiting: asyncio.Task[Any] = group.create_task(job.wait())
+            ending: list[asyncio.Task[Any]] = [
+                group.create_task(load.finished.wait()) for load in self._loads
+            ]
             while ending and not waiting.done():
                 done, _ = await asyncio.wait(
                     [waiting, *ending], return_when=asyncio.FIRST_COMPLETED

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from aflow.bench.charts import Line, bar_chart, line_chart
-from aflow.bench.result import BenchResult, LatencyFigures, Method, Phase
+from aflow.bench.result import BenchResult, LatencyFigures, LoadSample, Method, Phase
 
 _STYLE: Final = """
 :root { color-scheme: light dark; --ink: #1b1f24; --soft: #667; --line: #d5d9de; --paper: #fff; }
@@ -259,7 +259,7 @@ def _busy_lines(result: BenchResult) -> list[Line]:
     ]
 
 
-def _line(name: str, result: BenchResult, value: Callable[..., float]) -> Line:
+def _line(name: str, result: BenchResult, value: Callable[[LoadSample], float]) -> Line:
     return Line(name, [(one.at_s, value(one)) for one in result.samples])
 
 

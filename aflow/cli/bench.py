@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from importlib.util import find_spec
 from types import FrameType
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import click
 from rich.console import Console
@@ -400,15 +400,17 @@ class _LoadCommand:
 
     def _many(self, name: str) -> list[str]:
         """Return the values of a repeated option."""
-        values = self.invoked.settings[name]
-        assert isinstance(values, tuple)
-        return [str(one) for one in values]
+        return _texts(self.invoked.settings[name])
+
+
+def _texts(values: object) -> list[str]:
+    """Return the values of a repeated option of click, which is a tuple."""
+    return [str(one) for one in cast("tuple[object, ...]", values)]
 
 
 def _names_of_sources(context: click.Context, arguments: tuple[str, ...]) -> list[str]:
     """Return the names of ``--source`` before and after the target."""
-    given: object = context.params.get("sources") or ()
-    texts = [str(one) for one in given] if isinstance(given, tuple) else []
+    texts = _texts(context.params.get("sources") or ())
     for number, one in enumerate(arguments):
         if one == "--source" and number + 1 < len(arguments):
             texts.append(arguments[number + 1])
