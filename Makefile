@@ -17,7 +17,7 @@ MINUTES := 1
 SEED := random
 # Folders of tests that run whole jobs, programs or documents, and of those that need a server or a browser; `make unit`
 # omits them. It runs all other folders, so a new one belongs to it.
-WHOLE := backfill bench cli crash docs examples fuzz packaging runtime spark web
+WHOLE := backfill bench cli crash docs examples fuzz load packaging runtime spark web
 SERVERS := kafka mqtt nats postgres rabbitmq redis
 REQUIREMENTS := pyproject.toml $(CONSTRAINTS) scripts/make-venv
 

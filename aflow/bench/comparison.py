@@ -98,11 +98,11 @@ def _figures(before: BenchResult, after: BenchResult) -> Iterator[_Figure]:
         for name, attribute in (("p50", "p50_ms"), ("p99", "p99_ms")):
             yield f"{name} {source} → {sink} (ms)", True, _latency(source, sink, attribute)
     yield "cpu (share of a core)", True, lambda sample: sample.cpu
-    for sink in before.sinks:
+    for one in before.sinks:
         yield (
-            f"results {sink.name} (/s)",
+            f"results {one.name} (/s)",
             False,
-            _rate_of(sink.name, [*before.samples], [*after.samples]),
+            _rate_of(one.name, [*before.samples], [*after.samples]),
         )
 
 

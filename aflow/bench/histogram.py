@@ -8,7 +8,7 @@ microseconds in a ``Counter`` (about 0.1 µs) and add the counts here once for e
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Final
+from typing import Any, Final
 
 from hdrh.histogram import HdrHistogram
 
@@ -24,7 +24,7 @@ class LatencyHistogram:
 
     def __init__(self, encoded: bytes | None = None) -> None:
         """``encoded`` is the result of ``encode`` of another histogram."""
-        self._hdr = (
+        self._hdr: Any = (
             HdrHistogram(1, _HIGHEST, _DIGITS) if encoded is None else HdrHistogram.decode(encoded)
         )
 

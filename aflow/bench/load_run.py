@@ -20,7 +20,7 @@ from aflow.bench.record_supply import Records, RecordSupply, SourceLoad
 from aflow.bench.recorder import MeasuredSink, RecorderSink, SinkRecord
 from aflow.bench.result import BenchError, BenchResult, Finding, LoadSample, Phase, Severity
 from aflow.bench.result_builder import RunFacts, build_result
-from aflow.bench.sampler import Instruments, Sampler
+from aflow.bench.sampler import LoadMeters, LoadSampler
 from aflow.connect import Sink, Source
 from aflow.errors import FlowDefinitionError, described, shown
 from aflow.graph.plan import make_plan
@@ -214,7 +214,7 @@ class _LoadRun:
         self._process = ProcessMeter()
         self._lag = LoopLag()
         self._outcome = _Outcome()
-        self._sampler: Sampler | None = None
+        self._sampler: LoadSampler | None = None
         #: True once the sample at the end of the measured part was taken.
         self._measured_to_end = False
         self._metrics = JobMetrics(steps={}, tasks=[])
@@ -351,13 +351,13 @@ class _LoadRun:
         phase = self._timeline.phase(seconds)
         return Phase.MEASURED if phase is Phase.SETTLING else phase
 
-    def _begin(self, job: Job, steady: Callable[[], float]) -> Sampler:
+    def _begin(self, job: Job, steady: Callable[[], float]) -> LoadSampler:
         """Start the clocks of all parts, and return the sampler."""
         origin = steady()
         for record in self._records.values():
             record.steady = steady
             record.counted_from = origin + self._timeline.warmup
-        instruments = Instruments(
+        instruments = LoadMeters(
             job.metrics,
             steady,
             self._loads,
@@ -365,7 +365,7 @@ class _LoadRun:
             self._process,
             self._lag,
         )
-        self._sampler = Sampler(instruments, origin)
+        self._sampler = LoadSampler(instruments, origin)
         return self._sampler
 
     async def _until_end(self, job: Job) -> None:
@@ -389,8 +389,10 @@ class _LoadRun:
     async def _until_loaded(self, job: Job) -> None:
         """Wait until all loads have ended, or the job has."""
         async with asyncio.TaskGroup() as group:
-            waiting = group.create_task(job.wait())
-            ending = [group.create_task(load.finished.wait()) for load in self._loads]
+            waiting: asyncio.Task[Any] = group.create_task(job.wait())
+            ending: list[asyncio.Task[Any]] = [
+                group.create_task(load.finished.wait()) for load in self._loads
+            ]
             while ending and not waiting.done():
                 done, _ = await asyncio.wait(
                     [waiting, *ending], return_when=asyncio.FIRST_COMPLETED
@@ -399,7 +401,7 @@ class _LoadRun:
             for one in (waiting, *ending):
                 one.cancel()
 
-    async def _sample(self, sampler: Sampler, steady: Callable[[], float]) -> None:
+    async def _sample(self, sampler: LoadSampler, steady: Callable[[], float]) -> None:
         """Take samples until cancelled, one of them at each end of a phase."""
         timeline = self._timeline
         every = self._settings.sample_every.total_seconds()

@@ -10,7 +10,7 @@ from aflow.bench.load_source import LoadSource
 from aflow.bench.recorder import SinkRecord
 from aflow.errors import described, shown
 
-Oracle: TypeAlias = Callable[[Mapping[str, list[Any]], Mapping[str, list[Any]]], object]
+Oracle: TypeAlias = Callable[[dict[str, list[Any]], dict[str, list[Any]]], object]
 """Gets the records of each source, in order, and the results of each sink, in the order of their arrival. It raises for
 wrong results, or returns False."""
 

@@ -36,7 +36,7 @@ _LOWEST: Final = 0.1
 
 
 @dataclass(frozen=True, slots=True)
-class Attempt:
+class RateAttempt:
     """The next trial of a search."""
 
     rate: float
@@ -72,21 +72,21 @@ class RateSearch:
                     f"{name} of a search is a number {bound}, not {shown(value)}"
                 )
 
-    def next(self) -> Attempt | None:
+    def next(self) -> RateAttempt | None:
         """Return the next trial; None at the end."""
         if self.confirmed is not None or self.trials >= MOST_TRIALS or self.failed <= _LOWEST:
             return None
         if not self.sustained:
             rate = min(self.start, self.limit) if math.isinf(self.failed) else self._below()
         elif self._is_narrow:
-            return Attempt(self.sustained, confirms=True)
+            return RateAttempt(self.sustained, confirms=True)
         elif math.isinf(self.failed):
             rate = min(self.sustained * 2, self.limit)
         else:
             rate = math.sqrt(self.sustained * self.failed)
-        return Attempt(rate, confirms=self.refuted)
+        return RateAttempt(rate, confirms=self.refuted)
 
-    def observe(self, attempt: Attempt, *, is_sustained: bool) -> None:
+    def observe(self, attempt: RateAttempt, *, is_sustained: bool) -> None:
         """Take the outcome of a trial."""
         self.trials += 1
         if is_sustained:
@@ -201,7 +201,9 @@ async def find_max(
     )
 
 
-def _judged(attempt: Attempt, result: BenchResult, percentile: float, limit_ms: float) -> RateTrial:
+def _judged(
+    attempt: RateAttempt, result: BenchResult, percentile: float, limit_ms: float
+) -> RateTrial:
     latency = _percentile(result, percentile)
     growth = backlog_growth(result.measured_samples)
     if result.problems:

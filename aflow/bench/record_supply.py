@@ -104,7 +104,8 @@ def _maker(records: Records, source: str) -> Callable[[int], list[Any]]:
                 f"the load of source {source!r}: {shown(records)} returned {shown(made)}, which is no iterable; return "
                 f"or yield records, or take one parameter, the number of the record, and return that record"
             )
-        return _Iterated(iter(made)).make
+        iterable: Iterable[Any] = made
+        return _Iterated(iter(iterable)).make
     if isinstance(records, str | bytes) or not isinstance(records, Iterable):
         raise FlowDefinitionError(
             f"the load of source {source!r} is a function that makes records, or an iterable of records, not "

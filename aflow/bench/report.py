@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from aflow.bench.charts import Line, bar_chart, line_chart
-from aflow.bench.result import BenchResult, LatencyFigures, Method, Phase
+from aflow.bench.result import BenchResult, LatencyFigures, LoadSample, Method, Phase
 
 _STYLE: Final = """
 :root { color-scheme: light dark; --ink: #1b1f24; --soft: #667; --line: #d5d9de; --paper: #fff; }
@@ -52,10 +52,10 @@ def _sections(result: BenchResult) -> Iterator[str]:
     yield "<h2>Latency</h2>"
     yield _table(_latency_rows(result.latencies))
     yield line_chart("Latency over time (ms)", _latency_lines(result), unit="ms")
-    for one in result.latencies:
-        if one.method is Method.RECORDS:
-            bars = list(result.histogram(one).bars())
-            yield bar_chart(f"Distribution of {one.source} to {one.sink} (ms, logarithmic)", bars)
+    for pair in result.latencies:
+        if pair.method is Method.RECORDS:
+            bars = list(result.histogram(pair).bars())
+            yield bar_chart(f"Distribution of {pair.source} to {pair.sink} (ms, logarithmic)", bars)
     yield "<h2>Throughput</h2>"
     yield _table(_source_rows(result))
     yield line_chart("Records per second", _rate_lines(result), unit="/s")
@@ -259,7 +259,7 @@ def _busy_lines(result: BenchResult) -> list[Line]:
     ]
 
 
-def _line(name: str, result: BenchResult, value: Callable[..., float]) -> Line:
+def _line(name: str, result: BenchResult, value: Callable[[LoadSample], float]) -> Line:
     return Line(name, [(one.at_s, value(one)) for one in result.samples])
 
 

@@ -21,7 +21,7 @@ from aflow.bench.result import (
     SinkFigures,
     SourceFigures,
 )
-from aflow.bench.sampler import Sampler, mean_calls, mean_shares
+from aflow.bench.sampler import LoadSampler, mean_calls, mean_shares
 from aflow.model.distribution import VERSION
 from aflow.runtime.metrics import JobMetrics
 
@@ -41,7 +41,7 @@ class RunFacts:
     speeds: Mapping[str, float]
     records: Sequence[SinkRecord]
     kept: Collection[str]
-    sampler: Sampler | None
+    sampler: LoadSampler | None
     metrics: JobMetrics
     observer: JobObserver
     process: ProcessMeter

@@ -31,7 +31,7 @@ class _Total:
 
 
 @dataclass(frozen=True, slots=True)
-class Instruments:
+class LoadMeters:
     """Everything that a sampler reads."""
 
     metrics: Callable[[], JobMetrics]
@@ -58,10 +58,10 @@ class LatencyTotals:
         self.histograms[pair].add(counts)
 
 
-class Sampler:
+class LoadSampler:
     """Takes samples. The first one begins at ``origin``."""
 
-    def __init__(self, instruments: Instruments, origin: float) -> None:
+    def __init__(self, instruments: LoadMeters, origin: float) -> None:
         self._read = instruments
         self._origin = origin
         self._before = origin

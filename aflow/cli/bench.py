@@ -8,8 +8,9 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from importlib.util import find_spec
 from types import FrameType
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import click
 from rich.console import Console
@@ -203,7 +204,7 @@ def compare_command(context: click.Context, before: str, after: str, tolerance: 
 )
 @click.option("--quiet", is_flag=True, help="Show nothing while it runs.")
 @click.pass_context
-def http_command(context: click.Context, url: str, **settings: Any) -> None:
+def http_command(context: click.Context, /, url: str, **settings: Any) -> None:
     """Send requests to a service, from this process, and measure the responses.
 
     Exit status: 0 measured, 1 requests failed or the service was slower than the load, 2 the command line is wrong, 130
@@ -399,15 +400,17 @@ class _LoadCommand:
 
     def _many(self, name: str) -> list[str]:
         """Return the values of a repeated option."""
-        values = self.invoked.settings[name]
-        assert isinstance(values, tuple)
-        return [str(one) for one in values]
+        return _texts(self.invoked.settings[name])
+
+
+def _texts(values: object) -> list[str]:
+    """Return the values of a repeated option of click, which is a tuple."""
+    return [str(one) for one in cast("tuple[object, ...]", values)]
 
 
 def _names_of_sources(context: click.Context, arguments: tuple[str, ...]) -> list[str]:
     """Return the names of ``--source`` before and after the target."""
-    given: object = context.params.get("sources") or ()
-    texts = [str(one) for one in given] if isinstance(given, tuple) else []
+    texts = _texts(context.params.get("sources") or ())
     for number, one in enumerate(arguments):
         if one == "--source" and number + 1 < len(arguments):
             texts.append(arguments[number + 1])
@@ -438,13 +441,10 @@ def _first_interrupt(stop: asyncio.Event) -> Generator[None]:
 
 
 def _require_extra() -> None:
-    try:
-        import aflow.bench
-    except ImportError as exc:
+    if find_spec("hdrh") is None:
         raise click.ClickException(
-            f"aflow bench needs the extra 'bench': {install_command('bench')}"
-        ) from exc
-    assert aflow.bench
+            f"aflow bench needs hdrhistogram, which is in the extra 'bench': {install_command('bench')}"
+        )
 
 
 def _console(*, stderr: bool = False) -> Console:

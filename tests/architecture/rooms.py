@@ -70,7 +70,7 @@ THIRD_PARTY: Final = {
         {"model", "machines", "state", "operators", "runtime", "backfill", "web", "bench", "cli"}
     ),
     "opentelemetry": frozenset({"telemetry"}),
-    "orjson": frozenset({"model", "web", "cli"}),
+    "orjson": frozenset({"model", "web", "bench", "cli"}),
     "prometheus_client": frozenset({"web"}),
     "rocksdict": frozenset({"state"}),
     "rich": frozenset({"cli"}),

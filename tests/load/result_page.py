@@ -54,8 +54,8 @@ def _rows(node: ast.ClassDef) -> Iterator[str]:
         if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name):
             kind = ast.unparse(one.annotation).replace("|", "or")
             yield f"| `{one.target.id}` | {kind} | {text} |"
-        elif enum and isinstance(one, ast.Assign) and isinstance(one.value, ast.Constant):
-            yield f"| `{one.value.value}` | text | {text} |"
+        elif enum and isinstance(one, ast.Assign):
+            yield f"| `{ast.literal_eval(one.value)}` | text | {text} |"
 
 
 def _doc(following: list[ast.stmt]) -> str:

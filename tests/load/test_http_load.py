@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from typing import TypeAlias
 
 import pytest
 from aiohttp import web
@@ -13,12 +14,14 @@ from aiohttp import web
 from aflow.bench.http_load import HttpTarget, http_load
 from aflow.errors import FlowDefinitionError
 
+Handler: TypeAlias = Callable[[web.Request], Awaitable[web.Response]]
+
 
 @asynccontextmanager
-async def service(handler: object) -> AsyncIterator[str]:
+async def service(handler: Handler) -> AsyncGenerator[str]:
     """Serve one path on a free port."""
     app = web.Application()
-    app.router.add_route("*", "/score", handler)  # type: ignore[arg-type]
+    app.router.add_route("*", "/score", handler)
     runner = web.AppRunner(app)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -31,7 +34,7 @@ async def service(handler: object) -> AsyncIterator[str]:
 
 @pytest.mark.asyncio
 async def test_responses_are_measured_and_failed_ones_are_errors() -> None:
-    bodies: list[object] = []
+    bodies: list[int] = []
 
     async def score(request: web.Request) -> web.Response:
         body = await request.json()
@@ -48,7 +51,7 @@ async def test_responses_are_measured_and_failed_ones_are_errors() -> None:
             warmup=timedelta(0),
         )
 
-    assert sorted(bodies) == list(range(30))  # type: ignore[type-var]
+    assert sorted(bodies) == list(range(30))
     assert result.latency().percentiles_ms["50"] >= 20
     assert result.problems == ["1 of 30 requests failed: status 500"]
 

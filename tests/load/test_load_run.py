@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Iterator
 from datetime import timedelta
+from typing import Any, cast
 
 import pytest
 
@@ -19,6 +20,10 @@ from tests.load.flows import SECOND, after_50_ms, calling, doubling
 
 def number(n: int) -> int:
     return n
+
+
+def divmod_of(one: int, other: int) -> tuple[int, int]:
+    return divmod(one, other)
 
 
 @virtual_time
@@ -332,28 +337,31 @@ async def test_a_saved_result_is_read_again(tmp_path: object) -> None:
 
 @pytest.mark.parametrize(
     ("arguments", "message"),
-    [
-        ({"sources": {"other": number}, "rate": 1}, "has no source 'other', but 'numbers'"),
-        ({"sources": {}, "rate": 1}, "at least one of its sources: 'numbers'"),
-        ({"rate": 1, "keep": ["none"]}, "has no sink 'none', but 'out'"),
-        ({}, "has no rate"),
-        ({"rate": 1, "in_flight": 3}, "not both"),
-        ({"in_flight": 0}, "in_flight of a load"),
-        ({"rate": 1, "duration": timedelta(0)}, "duration of a load"),
-        ({"rate": 1, "equal": [("out", "x")]}, "equal names sink 'x'"),
-        ({"sources": {"numbers": 7}, "rate": 1}, "a function that makes records"),
-        ({"sources": {"numbers": lambda: 7}, "rate": 1}, "which is no iterable"),
-        ({"sources": {"numbers": lambda a, b: 7}, "rate": 1}, "more than one argument"),
-        ({"sources": {"numbers": iter(())}, "rate": 1}, "has no records"),
-    ],
+    cast(
+        "list[tuple[dict[str, Any], str]]",
+        [
+            ({"sources": {"other": number}, "rate": 1}, "has no source 'other', but 'numbers'"),
+            ({"sources": {}, "rate": 1}, "at least one of its sources: 'numbers'"),
+            ({"rate": 1, "keep": ["none"]}, "has no sink 'none', but 'out'"),
+            ({}, "has no rate"),
+            ({"rate": 1, "in_flight": 3}, "not both"),
+            ({"in_flight": 0}, "in_flight of a load"),
+            ({"rate": 1, "duration": timedelta(0)}, "duration of a load"),
+            ({"rate": 1, "equal": [("out", "x")]}, "equal names sink 'x'"),
+            ({"sources": {"numbers": 7}, "rate": 1}, "a function that makes records"),
+            ({"sources": {"numbers": lambda: 7}, "rate": 1}, "which is no iterable"),
+            ({"sources": {"numbers": divmod_of}, "rate": 1}, "more than one argument"),
+            ({"sources": {"numbers": iter(())}, "rate": 1}, "has no records"),
+        ],
+    ),
     ids=range(12),
 )
 @pytest.mark.asyncio
-async def test_loads_that_cannot_be_are_refused(arguments: dict[str, object], message: str) -> None:
+async def test_loads_that_cannot_be_are_refused(arguments: dict[str, Any], message: str) -> None:
     sources = arguments.pop("sources", {"numbers": number})
 
     with pytest.raises(FlowDefinitionError, match=message):
-        await run(doubling(), sources, **arguments)  # type: ignore[arg-type]
+        await run(doubling(), sources, **arguments)
 
 
 @pytest.mark.asyncio

@@ -9,15 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aflow.bench.rate_search import MOST_TRIALS, Attempt, RateSearch, find_max
+from aflow.bench.rate_search import MOST_TRIALS, RateAttempt, RateSearch, find_max
 from aflow.errors import FlowDefinitionError
 from aflow.testing.virtual_time import virtual_time
 from tests.load.flows import SECOND, after_50_ms, calling
 
 
-def searched(search: RateSearch, capacity: float) -> list[Attempt]:
+def searched(search: RateSearch, capacity: float) -> list[RateAttempt]:
     """Run a search on a pipeline that sustains ``capacity``."""
-    attempts: list[Attempt] = []
+    attempts: list[RateAttempt] = []
     while (attempt := search.next()) is not None:
         attempts.append(attempt)
         search.observe(attempt, is_sustained=attempt.rate <= capacity)
@@ -62,7 +62,7 @@ def test_a_confirmed_rate_is_sustained_and_near_the_capacity(
 def test_a_refuted_rate_is_lowered_a_little_and_searched_again() -> None:
     """Long trials sustain less than short ones, as with a backlog that grows slowly."""
     search = RateSearch(100, precision=0.1)
-    attempts: list[Attempt] = []
+    attempts: list[RateAttempt] = []
     while (attempt := search.next()) is not None:
         attempts.append(attempt)
         capacity = 330 if attempt.confirms else 400

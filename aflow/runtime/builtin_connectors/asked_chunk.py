@@ -13,7 +13,7 @@ T_co = TypeVar("T_co", covariant=True)
 
 @dataclass(frozen=True)
 class AskedChunk(Chunk[T_co]):
-    """What is made of its records belongs to ``correlation``. Not joined with other chunks.
+    """All results of its records belong to ``correlation``. Not joined with other chunks.
 
     It has one record, unless ``correlation`` may be released several times: a large chunk is divided, and the parts
     have the same one.
