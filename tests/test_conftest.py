@@ -300,14 +300,13 @@ def test_the_tests_of_another_file_are_another_group() -> None:
     assert group_of("tests/api/test_a.py::test_one[tests/spark/b]") == "tests/api/test_a.py"
 
 
-@pytest.mark.parametrize("option", ["auto", "logical"])
 @pytest.mark.slow
-def test_auto_is_one_process_more_than_there_are_processors(option: str) -> None:
-    command = [sys.executable, "-m", "pytest", "-n", option, "tests/model/test_key_groups.py"]
+def test_logical_is_as_many_processes_as_there_are_processors_and_auto_one_more() -> None:
+    command = [sys.executable, "-m", "pytest", "-n", "logical", "tests/model/test_key_groups.py"]
 
     done = subprocess.run(
         command, cwd=Path(__file__).parents[1], capture_output=True, text=True, check=True
     )
 
     assert processes.number("auto") in (processes.number("logical") + 1, processes.MOST)
-    assert re.search(rf"\b{processes.number(option)} workers? \[", done.stdout)
+    assert re.search(rf"\b{processes.number('logical')} workers? \[", done.stdout)
