@@ -12,6 +12,8 @@ SHOWN := --web --checkpoint-dir flights-output/replay/checkpoints --checkpoint-e
 PINS := $(if $(CONSTRAINTS),--constraint $(CONSTRAINTS))
 # tests/processes.py chooses their number and distributes the tests.
 PROCESSES := -n auto
+# For tests that do not wait.
+BUSY_PROCESSES := -n logical
 # Of `make fuzz`.
 MINUTES := 1
 SEED := random
@@ -111,10 +113,10 @@ pyright:
 	@$(BIN)/basedpyright --warnings
 
 unit: $(SETUP) ## run the tests of single parts: no whole jobs, programs, servers or documents, and none of more than a second
-	@$(BIN)/python -m pytest -q -m 'not slow' --hypothesis-profile=unit $(WHOLE:%=--ignore=tests/%) $(SERVERS:%=--ignore=tests/connectors/%) $(PROCESSES)
+	@$(BIN)/python -m pytest -q -m 'not slow' --hypothesis-profile=unit $(WHOLE:%=--ignore=tests/%) $(SERVERS:%=--ignore=tests/connectors/%) $(BUSY_PROCESSES)
 
 properties: $(SETUP) ## run the properties with all of their examples; `make test` checks half of them
-	@$(BIN)/python -m pytest -q --hypothesis-profile=all -m hypothesis $(PROCESSES)
+	@$(BIN)/python -m pytest -q --hypothesis-profile=all -m hypothesis $(BUSY_PROCESSES)
 
 fuzz: $(SETUP) ## compare random flows with their oracles for MINUTES (1), in two processes; SEED repeats a failure
 	@FUZZ_SECONDS=$$(($(MINUTES) * 60)) FUZZ_SEED=$(SEED) $(BIN)/python -m pytest -q tests/fuzz -n 2

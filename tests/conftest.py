@@ -10,7 +10,7 @@ from importlib.util import find_spec
 
 import pytest
 
-from tests import costs, processes, slow_tests, temporary_files, type_checks
+from tests import costs, processes, reports, slow_tests, temporary_files, type_checks
 from tests.conformance import report
 
 IN_CI = os.environ.get("CI", "").lower() not in {"", "0", "false"}
@@ -22,15 +22,16 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 @pytest.hookimpl(optionalhook=True)
-def pytest_xdist_auto_num_workers() -> int:
+def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     # xdist asks before plugins are registered.
-    return processes.for_auto()
+    return processes.number(config.option.numprocesses)
 
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(temporary_files)
     config.pluginmanager.register(report)
     config.pluginmanager.register(processes)
+    config.pluginmanager.register(reports)
     config.pluginmanager.register(slow_tests)
     config.pluginmanager.register(costs)
     config.pluginmanager.register(type_checks)

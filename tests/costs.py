@@ -23,7 +23,7 @@ TIMED: Final = (HealthCheck.too_slow,)
 
 #: Profiles of Hypothesis. ``ALL`` checks as many examples of a property as it says, or 100: ``make properties``.
 #: ``SUITE``, the default, checks half of them: ``make test``. In CI, Hypothesis chooses the same examples in each run.
-#: ``UNIT`` checks ten at most: ``make unit``.
+#: ``UNIT`` checks ten at most, and no more than ``SUITE``: ``make unit``.
 ALL: Final = "all"
 SUITE: Final = "suite"
 UNIT: Final = "unit"
@@ -86,8 +86,7 @@ def _limited(own: settings) -> settings:
 
 def _examples(own: settings) -> int:
     profile = settings.get_current_profile_name()
-    if own.max_examples == settings().max_examples:  # that of the profile
+    if profile == ALL or own.max_examples == settings().max_examples:  # that of the profile
         return own.max_examples
-    if profile == UNIT:
-        return min(own.max_examples, settings().max_examples)
-    return math.ceil(own.max_examples / 2) if profile == SUITE else own.max_examples
+    half = math.ceil(own.max_examples / 2)
+    return min(half, settings().max_examples) if profile == UNIT else half

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 from collections import Counter
+from functools import cache
 from importlib import import_module
 from pathlib import PurePosixPath
 from typing import Any, Final
@@ -35,9 +36,18 @@ SHARED: Final = (
 #: Number of fast tests that take as long as a slow one, roughly.
 SLOW_WEIGHT: Final = 30
 
-#: Each test of this folder takes as long as many slow ones.
-LONG: Final = "tests/fuzz"
-LONG_WEIGHT: Final = 1000
+#: Number of other fast tests that take as long as a property, roughly.
+PROPERTY_WEIGHT: Final = 8
+
+#: Weights of all tests of folders with few and long ones, which kill programs or build the wheel: they begin early.
+LONG: Final = {
+    "tests/bench": 100,
+    "tests/crash": 100,
+    "tests/docs": 100,
+    "tests/fuzz": 1000,
+    "tests/packaging": 300,
+    "tests/typing": 300,
+}
 
 
 #: Maximum number of processes: those of Spark share a session and run in one process, so more would wait for it.
@@ -46,7 +56,12 @@ MOST: Final = 4
 
 def group_of(nodeid: str) -> str:
     """Return the group of a test: its file, or its folder in ``SHARED``. Its tests run in one process, in order."""
-    file = nodeid.partition("::")[0]
+    return _group_of_file(nodeid.partition("::")[0])
+
+
+@cache
+def _group_of_file(file: str) -> str:
+    # Each process asks for each test twice or more.
     folders = PurePosixPath(file).parents
     return next((folder for folder in SHARED if PurePosixPath(folder) in folders), file)
 
@@ -68,15 +83,24 @@ def longest_group_first(items: list[pytest.Item]) -> None:
 
 
 def _weight(item: pytest.Item) -> int:
-    if item.nodeid.startswith(f"{LONG}/"):
-        return LONG_WEIGHT
-    return 1 if item.get_closest_marker("slow") is None else SLOW_WEIGHT
+    folder = "/".join(item.nodeid.split("/", 2)[:2])
+    if folder in LONG:
+        return LONG[folder]
+    if item.get_closest_marker("slow") is not None:
+        return SLOW_WEIGHT
+    # Hypothesis sets its mark later.
+    is_property = getattr(getattr(item, "obj", None), "is_hypothesis_test", False)
+    return PROPERTY_WEIGHT if is_property else 1
 
 
-def for_auto() -> int:
-    """Return the number for ``-n auto``: one more than there are processors, since tests of Spark mostly wait."""
+def number(option: str) -> int:
+    """Return the number of processes for ``-n auto`` and ``-n logical``.
+
+    For ``auto`` it is one more than there are processors, since tests of Spark and of servers mostly wait. For
+    ``logical`` it is that of the processors: each further process collects all tests again.
+    """
     processors: int | None = getattr(os, "process_cpu_count", os.cpu_count)()  # new in 3.13
-    return min(MOST, 1 + (processors or 1))
+    return min(MOST, (processors or 1) + (option == "auto"))
 
 
 @pytest.hookimpl(tryfirst=True)

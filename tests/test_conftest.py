@@ -37,6 +37,35 @@ def test_it(number):
         print(os.environ["PYTEST_XDIST_WORKER"], number, file=file)
 """
 
+#: Tests with each outcome. Those that fail print in their setup and in their teardown.
+OUTCOMES = """
+import pytest
+
+def test_passes(): ...
+
+@pytest.fixture
+def printing():
+    print("before the failure")
+    yield
+    print("after the failure")
+
+def test_fails(printing):
+    raise AssertionError("on purpose")
+
+@pytest.fixture
+def skipping():
+    pytest.skip("on purpose")
+
+def test_is_skipped(skipping): ...
+
+@pytest.fixture
+def broken():
+    yield
+    raise ValueError("on purpose")
+
+def test_fails_in_its_teardown(broken): ...
+"""
+
 #: Tests that take processor time of their process or of one that they start, and tests that need no line in the list.
 BUSY = """
 import subprocess
@@ -193,6 +222,20 @@ def test_the_tests_of_a_file_run_in_one_process_in_order(tmp_path: Path) -> None
 
 
 @pytest.mark.slow
+def test_each_outcome_of_a_process_is_reported_with_its_output(tmp_path: Path) -> None:
+    pytest.importorskip("xdist", reason="'make test' needs pytest-xdist")
+
+    said = outcome(tmp_path, OUTCOMES, "-n", "1")
+    times = outcome(tmp_path, OUTCOMES, "-n", "1", "--durations=0", "--durations-min=0")
+
+    for one in (said, times):
+        assert re.search(r"1 failed, 2 passed, 1 skipped, 1 error", one), one
+        assert "before the failure" in one
+        assert "after the failure" in one
+    assert re.search(r"s teardown test_it.py::test_passes", times), times
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("code", [0, 2])
 def test_a_failure_of_the_type_checkers_fails_a_run_that_passes(tmp_path: Path, code: int) -> None:
     (tmp_path / "conftest.py").write_text(CONFTEST.read_text(encoding="utf-8"), encoding="utf-8")
@@ -258,11 +301,12 @@ def test_the_tests_of_another_file_are_another_group() -> None:
 
 
 @pytest.mark.slow
-def test_auto_is_one_process_more_than_there_are_processors() -> None:
-    command = [sys.executable, "-m", "pytest", "-n", "auto", "tests/model/test_key_groups.py"]
+def test_logical_is_as_many_processes_as_there_are_processors_and_auto_one_more() -> None:
+    command = [sys.executable, "-m", "pytest", "-n", "logical", "tests/model/test_key_groups.py"]
 
     done = subprocess.run(
         command, cwd=Path(__file__).parents[1], capture_output=True, text=True, check=True
     )
 
-    assert f"{processes.for_auto()} workers [" in done.stdout
+    assert processes.number("auto") in (processes.number("logical") + 1, processes.MOST)
+    assert re.search(rf"\b{processes.number('logical')} workers? \[", done.stdout)

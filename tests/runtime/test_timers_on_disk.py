@@ -11,8 +11,11 @@ from random import Random
 import pytest
 
 import aflow as af
+from aflow.state.disk import backend
 from aflow.state.disk.rocksdb import rocksdb_installed
-from aflow.state.disk.timer_database import NEAR
+
+#: Timers in memory.
+NEAR = 1024
 
 #: Keys and event times in ms; more timers than are in memory.
 RECORDS = [(key, Random(key).randrange(0, 60_000)) for key in range(3 * NEAR)]
@@ -71,14 +74,24 @@ def results(
     return found.values
 
 
+@pytest.fixture(scope="module")
+def in_memory(tmp_path_factory: pytest.TempPathFactory) -> list[Result]:
+    """Return the results of an undisturbed job with its timers in memory."""
+    return results(af.backends.InMemory(), tmp_path_factory.mktemp("memory"), 10**9)
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("engine", af.backends.DiskEngine)
 def test_timers_on_disk_fire_as_those_in_memory_through_a_restart(
-    tmp_path: Path, engine: af.backends.DiskEngine
+    tmp_path: Path,
+    engine: af.backends.DiskEngine,
+    in_memory: list[Result],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     if engine is af.backends.DiskEngine.ROCKSDB and not rocksdb_installed():
         pytest.skip("rocksdict is not installed")
 
-    in_memory = results(af.backends.InMemory(), tmp_path / "memory", 10**9)
+    monkeypatch.setattr(backend, "NEAR", NEAR)
     on_disk = results(af.backends.OnDisk(engine), tmp_path / "disk", len(RECORDS) + 1_000)
 
     assert [at for _, at, _ in on_disk] == sorted(at for _, at, _ in on_disk)
