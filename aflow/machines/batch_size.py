@@ -11,6 +11,7 @@ Results do not depend on the size of batches: windows need no watermark within a
 
 from __future__ import annotations
 
+from math import inf
 from typing import Final
 
 from aflow.machines.turns import Turn
@@ -22,18 +23,21 @@ _FIRST: Final = 32
 class BatchSize:
     """The bound on the next batch: ``limit`` in records, between 1 and ``most``."""
 
-    __slots__ = ("_most", "_turn", "limit")
+    __slots__ = ("_longest", "_most", "_turn", "limit")
 
-    def __init__(self, most: int, budget: float | Turn) -> None:
-        """``budget`` is the time that a batch may take, in seconds."""
+    def __init__(self, most: int, budget: float | Turn, *, longest: float = inf) -> None:
+        """``budget`` is the time that a batch may take, and ``longest`` an upper bound of it, in seconds."""
         self._most = most
         self._turn = budget if isinstance(budget, Turn) else Turn(budget)
+        self._longest = longest
         self.limit = min(_FIRST, most)
 
     def took(self, records: int, seconds: float) -> None:
         """Adapt the bound to a batch of ``records`` that took ``seconds``."""
         # Hot path: once for each batch of a task.
         budget = self._turn.seconds
+        if budget > self._longest:
+            budget = self._longest
         if seconds > budget:
             self.limit = max(1, min(self.limit, int(records * budget / seconds)))
         elif self.limit < self._most and records >= self.limit and seconds < budget / 2:

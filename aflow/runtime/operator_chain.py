@@ -36,7 +36,7 @@ from aflow.runtime.loop_budget import LoopBudget
 from aflow.runtime.metrics import StepCounters
 from aflow.runtime.options import Options
 from aflow.runtime.outputs import OutputLink, StepOutput
-from aflow.runtime.pieces import ChainPieces, OperatorPieces, Room
+from aflow.runtime.pieces import LONGEST_PIECE, ChainPieces, OperatorPieces, Room
 from aflow.runtime.samples import JobSamples
 from aflow.runtime.source_watermarks import check_source_watermarks
 from aflow.runtime.task_environment import TaskEnvironment
@@ -189,7 +189,7 @@ class ChainBuilder:
 
     def _pieces(self, chain: ChainPieces, index: int, node: Node) -> OperatorPieces:
         options = self._options
-        size = BatchSize(options.batch_records, self._loop_budget.turn)
+        size = BatchSize(options.batch_records, self._loop_budget.turn, longest=LONGEST_PIECE)
         return OperatorPieces(chain, index, node.name, size)
 
     def _slots(

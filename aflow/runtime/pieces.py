@@ -6,6 +6,9 @@ the next pieces, then the elements of its queue, one by one, each of which may m
 unfinished again. An operator is finished when it has no work and its queue is empty. The task takes new input only when
 all are finished. So at most one batch of input and its results wait in a chain.
 
+A piece takes half a millisecond at most, so that several fit into the loop budget: a turn that ends with a piece that
+takes four times as long as expected is still one of a few milliseconds.
+
 Work is suspended when the loop budget is spent, and when a downstream exchange, sink or step with calls is full, so a
 firing overfills a downstream part by one piece only.
 
@@ -25,6 +28,9 @@ from aflow.errors import AflowError, OperatorError
 from aflow.machines.batch_size import BatchSize
 from aflow.runtime.clock import RuntimeClock
 from aflow.runtime.loop_budget import LoopBudget
+
+#: Seconds that a piece may take. Its fixed costs are some 10 µs.
+LONGEST_PIECE: Final = 0.0005
 
 
 class Room(Protocol):

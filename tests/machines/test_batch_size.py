@@ -60,3 +60,19 @@ def test_the_bound_is_always_between_one_and_the_most(
         size.took(records, seconds)
 
         assert 1 <= size.limit <= most
+
+
+def test_a_batch_takes_no_longer_than_its_longest_time_however_large_the_budget() -> None:
+    size = BatchSize(1024, budget=0.002, longest=0.0005)
+
+    size.took(32, 0.001)
+
+    assert size.limit == 16
+
+
+def test_a_batch_takes_no_longer_than_a_budget_below_its_longest_time() -> None:
+    size = BatchSize(1024, budget=0.00025, longest=0.0005)
+
+    size.took(32, 0.0005)
+
+    assert size.limit == 16

@@ -19,12 +19,14 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, Final
 
 from aflow.model.time import MIN_TIMESTAMP, Timestamp
 from aflow.operators.accumulation import Accumulation
-from aflow.operators.pieces import discarded, slices
+from aflow.operators.pieces import slices
 from aflow.operators.windows.incremental_windows import Accumulators
+from aflow.operators.windows.split_dict import SplitDict
+from aflow.state.readable_state import ABSENT
 
 
 class Panes(dict[Timestamp, Accumulators]):
@@ -66,8 +68,8 @@ class TwoStacks:
         #: The front has the panes before it, the back the others.
         self._middle = self._low
         #: For each key the aggregates from each of its panes to the end of the front, that of the oldest pane last.
-        self._front: dict[Hashable, list[Any]] = {}
-        self._back: Accumulators = {}
+        self._front: Final = SplitDict[list[Any]]()
+        self._back: Final = SplitDict[Any]()
         #: Keys with new records in panes that are aggregated already.
         self._stale: set[Hashable] = set()
         #: The current key, for a message about a failed ``merge``.
@@ -75,7 +77,7 @@ class TwoStacks:
 
     def __len__(self) -> int:
         """Count the aggregates."""
-        return sum(map(len, self._front.values())) + len(self._back)
+        return sum(len(stack) for _, stack in self._front.items()) + len(self._back)
 
     def on_record(self, start: Timestamp, key: Hashable) -> None:
         """Mark ``key`` as stale: the pane that starts at ``start`` has a new record of it."""
@@ -94,14 +96,15 @@ class TwoStacks:
 
     def sums(self) -> Iterator[tuple[Hashable, Any]]:
         """Yield each key with its aggregate, which the caller may change. Nothing else may be called meanwhile."""
-        front, back = self._front, self._back
+        older, newer = self._front.getter(), self._back.getter()
         merge, copy = self._merge, self._accumulation.copy
-        for key, stack in front.items():
+        for key, stack in self._front.items():
             self.key = key
             held = copy(stack[-1])
-            yield key, merge(held, back[key]) if key in back else held
-        for key, held in back.items():
-            if key not in front:
+            back = newer(key, ABSENT)
+            yield key, held if back is ABSENT else merge(held, back)
+        for key, held in self._back.items():
+            if older(key, None) is None:
                 self.key = key
                 yield key, copy(held)
 
@@ -110,18 +113,21 @@ class TwoStacks:
         yield from self._refresh()
         if low > self._middle:
             # The back cannot release its oldest pane: the next move adds its remaining panes again.
-            yield from discarded(self._front)
-            yield from discarded(self._back)
+            yield from self._front.cleared()
+            yield from self._back.cleared()
             self._high = low
         else:
             front = self._front
             for start in self._panes.between(self._low, low):
+                part: dict[Hashable, list[Any]] = {}
                 for keys in slices(self._panes[start]):
                     for key in keys:
-                        stack = front[key]
+                        if key not in part:
+                            part = front.part_of(key)
+                        stack = part[key]
                         stack.pop()
                         if not stack:
-                            del front[key]
+                            del part[key]
                     yield 0
         self._low = max(self._low, low)
 
@@ -135,10 +141,13 @@ class TwoStacks:
     def _enter(self, starts: Iterable[Timestamp]) -> Iterator[int]:
         back, merge, copy = self._back, self._merge, self._accumulation.copy
         for start in starts:
+            part: Accumulators = {}
             for some in slices(self._panes[start].items()):
                 for key, held in some:
                     self.key = key
-                    back[key] = merge(back[key], held) if key in back else copy(held)
+                    if key not in part:
+                        part = back.part_of(key)
+                    part[key] = merge(part[key], held) if key in part else copy(held)
                 yield 0
 
     def _rebuild(self, low: Timestamp, high: Timestamp) -> Iterator[int]:
@@ -146,11 +155,14 @@ class TwoStacks:
         front = self._front
         merge, copy = self._merge, self._accumulation.copy
         for start in reversed(self._panes.between(low, high)):
+            part: dict[Hashable, list[Any]] = {}
             for some in slices(self._panes[start].items()):
                 for key, held in some:
-                    stack = front.get(key)
+                    if key not in part:
+                        part = front.part_of(key)
+                    stack = part.get(key)
                     if stack is None:
-                        front[key] = [held]
+                        part[key] = [held]
                     else:
                         self.key = key
                         stack.append(merge(copy(held), stack[-1]))
@@ -173,18 +185,18 @@ class TwoStacks:
     ) -> None:
         merge, copy = self._merge, self._accumulation.copy
         self.key = key
-        self._front.pop(key, None)
-        self._back.pop(key, None)
+        self._front.discard(key)
+        self._back.discard(key)
         stack: list[Any] = []
         for start in reversed(older):
             if key in (contents := self._panes[start]):
                 held = contents[key]
                 stack.append(merge(copy(held), stack[-1]) if stack else held)
         if stack:
-            self._front[key] = stack
+            self._front.part_of(key)[key] = stack
         for start in newer:
             if key in (contents := self._panes[start]):
-                held, back = contents[key], self._back
+                held, back = contents[key], self._back.part_of(key)
                 back[key] = merge(back[key], held) if key in back else copy(held)
 
 

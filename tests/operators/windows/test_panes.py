@@ -17,6 +17,7 @@ from aflow.model.tags import Tag
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP
 from aflow.model.windows import Windowed
 from aflow.operators.accumulation import Accumulation, folding, reducing
+from aflow.operators.windows import split_dict
 from aflow.operators.windows.lateness import LATE
 from aflow.operators.windows.panes import PaneAggregateOperator
 from aflow.testing import Mode
@@ -480,3 +481,17 @@ def test_windows_that_share_panes_have_the_results_of_windows_with_their_own(
 
     assert run(case, step) == run(case, reference)
     assert step.size.entries == 0 or case.lateness > 0
+
+
+@given(case=cases())
+@settings(deadline=None)
+def test_results_and_their_order_do_not_depend_on_how_aggregates_are_split(case: Case) -> None:
+    def results() -> list[Windowed[str, Any]]:
+        step = harness(accumulation=ORDERED, windows=case.windows, lateness=case.lateness)
+        run(case, step)
+        return step.values
+
+    whole = results()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(split_dict, "_MOST", 1)
+        assert results() == whole
