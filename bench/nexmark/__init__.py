@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from rich.table import Table
 
-from bench.harness import Budget, Measurement
+from bench.harness import Measurement
 
 
 def measure(records: int, rounds: int, only: Sequence[str] = ()) -> Measurement:
@@ -29,11 +29,7 @@ def measure(records: int, rounds: int, only: Sequence[str] = ()) -> Measurement:
         figures[f"{query.name}_of_q0"] = round(rates[query.name] / rates[trial.REFERENCE], 3)
         figures |= latency.latency_figures(query, sent)
     figures |= {"queries": len(queries), "rounds": rounds, "verified": True}
-    return Measurement("nexmark", figures, _budgets(figures))
-
-
-def _budgets(figures: dict[str, float | int | bool | str]) -> list[Budget]:
-    return []
+    return Measurement("nexmark", figures)
 
 
 def report(measurement: Measurement) -> Table:
