@@ -18,138 +18,31 @@ All methods block: they are for worker threads.
 from __future__ import annotations
 
 import json
-import re
 import secrets
 import shutil
 import time
-from collections.abc import Collection, Generator, Sequence
+from collections.abc import Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import IO, Any, Final, cast
 
 from aflow.connect import Committable, SinkError
-from aflow.errors import AflowError, RestoreError, shown
+from aflow.errors import AflowError, RestoreError
+from aflow_connectors.delta.owner_log import LOG_KEY, LogEntry, OwnerLog
+from aflow_connectors.delta.prepared_file import FILE_NAME, PreparedFile
 from aflow_connectors.delta.table import TableLocation, deltalake
 from aflow_connectors.files.optional import pyarrow, pyarrow_parquet
 from aflow_connectors.files.output.output_file import SinkOutput
-from aflow_connectors.owners import OWNER, is_owner
 
 _BLOCK: Final = 1 << 20
 #: Attempts of a commit while other writers commit, too; deltalake repeats harmless conflicts itself.
 _ATTEMPTS: Final = 10
-_NAME: Final = re.compile(
-    rf"part-(?P<owner>{OWNER})-(?P<subtask>\d{{5}})-(?P<checkpoint>\d{{6,}})-[0-9a-f]{{8}}\.parquet"
-)
-#: The mark of commits in the log.
-_LOG_KEY: Final = "aflow"
 #: Features of a table that rows written as plain data files satisfy.
 _FEATURES: Final = frozenset(
     {"appendOnly", "changeDataFeed", "timestampNtz", "v2Checkpoint", "vacuumProtocolCheck"}
 )
-
-
-@dataclass(frozen=True, slots=True)
-class PreparedFile:
-    """A data file of a checkpoint; ``path`` is empty if there are no rows."""
-
-    checkpoint: int
-    owner: str
-    app: str
-    """The id of the application transaction."""
-    path: str = ""
-    size: int = 0
-    rows: int = 0
-    since: int = 0
-    """The version of the table at which the run began."""
-
-    @classmethod
-    def of(cls, committable: Committable, *, sink: str) -> PreparedFile:
-        """Return the decoded committable. Raises ``RestoreError`` unless a sink of Delta tables prepared it."""
-        match cast("dict[str, object]", committable):
-            case {
-                "checkpoint": int(number),
-                "owner": str(owner),
-                "app": str(app),
-                "path": str(path),
-                "size": int(size),
-                "rows": int(rows),
-            } if is_owner(owner) and app.startswith(f"aflow-{owner}-"):
-                found = _NAME.fullmatch(path)
-                named = found is not None and found["owner"] == owner
-                since = cast("dict[str, object]", committable).get("since", 0)
-                fits = not path or (
-                    named and found is not None and int(found["checkpoint"]) == number
-                )
-                if fits and isinstance(since, int) and since >= 0:
-                    return cls(number, owner, app, path, size, rows, since)
-            case _:
-                pass
-        raise RestoreError(
-            f"sink {sink!r} cannot commit {shown(committable)}: the checkpoint was taken with another kind of sink "
-            f"under this name"
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class LogEntry:
-    """The mark of a commit of the sink in the log of the table."""
-
-    owner: str
-    checkpoint: int
-    """The checkpoint of the rows. For a withdrawal: the restored one, after which rows were removed."""
-    kind: str
-    """"rows" or "withdrawal"."""
-    path: str = ""
-    """The data file."""
-
-
-@dataclass(frozen=True, slots=True)
-class OwnerLog:
-    """The commits of an owner since the run of a restored checkpoint began, by version, oldest first.
-
-    Invariant: all earlier rows of its later checkpoints were withdrawn when the run began.
-    """
-
-    entries: Sequence[tuple[int, LogEntry]]
-    is_complete: bool
-    """False if the log was shortened meanwhile."""
-
-    @classmethod
-    def of(cls, table: Any, prepared: Sequence[PreparedFile]) -> OwnerLog:
-        """Read the log for the restored ``prepared``. Commits that a RESTORE of the table has undone are left out."""
-        since = min(one.since for one in prepared)
-        count = table.version() - since
-        history: list[dict[str, Any]] = table.history(count) if count > 0 else []
-        owners = {one.owner for one in prepared}
-        found: list[tuple[int, LogEntry]] = []
-        for commit in sorted(history, key=lambda one: int(one["version"])):
-            if commit.get("operation") == "RESTORE":
-                target = commit.get("operationParameters", {}).get("version")
-                if target is not None:
-                    found = [one for one in found if one[0] <= int(target)]
-            elif isinstance(text := commit.get(_LOG_KEY), str):
-                entry = LogEntry(**json.loads(text))
-                if entry.owner in owners:
-                    found.append((int(commit["version"]), entry))
-        return cls(found, len(history) >= count)
-
-    @property
-    def withdrawn_down_to(self) -> int | None:
-        """The oldest checkpoint after which rows were withdrawn; None: no withdrawal."""
-        numbers = [entry.checkpoint for _, entry in self.entries if entry.kind == "withdrawal"]
-        return min(numbers, default=None)
-
-    def rewritten(self, restored: int, files: Collection[str]) -> bool:
-        """Return True if rows after checkpoint ``restored`` are neither in their ``files`` nor withdrawn."""
-        missing: dict[str, int] = {}
-        for _, entry in self.entries:
-            if entry.kind == "withdrawal":
-                missing = {path: n for path, n in missing.items() if n <= entry.checkpoint}
-            elif entry.checkpoint > restored and entry.path not in files:
-                missing[entry.path] = entry.checkpoint
-        return bool(missing)
 
 
 class OwnedTable:
@@ -202,7 +95,9 @@ class OwnedTable:
         """
         restored = max(one.checkpoint for one in prepared)
         with self.errors():
-            self._check_not_withdrawn(restored, OwnerLog.of(self.location.opened(), prepared))
+            self._check_not_withdrawn(
+                restored, OwnerLog.of(self.location.opened(), prepared), prepared
+            )
         for one in sorted(prepared, key=lambda one: one.checkpoint):
             self.commit(one)
         owners = {one.owner for one in prepared}
@@ -227,7 +122,7 @@ class OwnedTable:
         lake = deltalake(self.location.owner)
         table = self.location.opened()
         log = OwnerLog.of(table, prepared)
-        self._check_not_withdrawn(restored, log)
+        self._check_not_withdrawn(restored, log, prepared)
         files = {action["path"] for action in _files_of(table)}
         later = [
             lake.transaction.RemoveAction(
@@ -260,13 +155,21 @@ class OwnedTable:
             table, later, pending, LogEntry(owner, restored, "withdrawal")
         )
 
-    def _check_not_withdrawn(self, restored: int, log: OwnerLog) -> None:
+    def _check_not_withdrawn(
+        self, restored: int, log: OwnerLog, prepared: Sequence[PreparedFile]
+    ) -> None:
         down_to = log.withdrawn_down_to
         if down_to is not None and restored > down_to:
             raise RestoreError(
                 f"sink {self.sink!r}: checkpoint {restored} cannot be restored: a restore of checkpoint {down_to} has "
                 f"removed the rows after it from {self.location.url}. Continue from a checkpoint of the job that was "
                 f"restored then, or from checkpoint {down_to} or an older one"
+            )
+        if log.branches(restored, prepared):
+            raise RestoreError(
+                f"sink {self.sink!r}: checkpoint {restored} cannot be restored: a job that was restored from an older "
+                f"checkpoint has written rows to {self.location.url} since. Continue from a checkpoint of that job, or "
+                f"from the older one"
             )
 
     def commit(self, prepared: PreparedFile) -> None:
@@ -291,7 +194,9 @@ class OwnedTable:
                 if (table.transaction_version(prepared.app) or 0) >= prepared.checkpoint:
                     return
                 self._check_there(prepared)
-                entry = LogEntry(prepared.owner, prepared.checkpoint, "rows", prepared.path)
+                entry = LogEntry(
+                    prepared.owner, prepared.checkpoint, "rows", prepared.path, prepared.app
+                )
                 done = lake.Transaction(prepared.app, prepared.checkpoint)
                 if self._commit(table, [add], [done], entry):
                     return
@@ -306,7 +211,7 @@ class OwnedTable:
         """Commit to the log; return False if another writer's commit is in conflict."""
         lake = deltalake(self.location.owner)
         properties = lake.CommitProperties(
-            app_transactions=transactions, custom_metadata={_LOG_KEY: json.dumps(asdict(entry))}
+            app_transactions=transactions, custom_metadata={LOG_KEY: json.dumps(asdict(entry))}
         )
         try:
             table.create_write_transaction(
@@ -335,7 +240,7 @@ def _files_of(table: Any) -> list[dict[str, Any]]:
 
 
 def _is_later(path: str, owners: set[str], restored: int) -> bool:
-    found = _NAME.fullmatch(path)
+    found = FILE_NAME.fullmatch(path)
     return found is not None and found["owner"] in owners and int(found["checkpoint"]) > restored
 
 

@@ -10,7 +10,8 @@ from typing import Any, Final, TypeVar
 
 from aflow.connect import Committable, Delivery, Sink, Writer, WriterContext
 from aflow.errors import FlowDefinitionError
-from aflow_connectors.delta.output import AllRows, CheckpointedRows, OwnedTable, PreparedFile
+from aflow_connectors.delta.output import AllRows, CheckpointedRows, OwnedTable
+from aflow_connectors.delta.prepared_file import PreparedFile
 from aflow_connectors.delta.table import TableLocation
 from aflow_connectors.files.optional import pyarrow
 from aflow_connectors.files.parquet_sink import ROW_GROUP, ParquetTable, ParquetWriter

@@ -218,6 +218,24 @@ async def write_to_end(path: Path, journal: list[Any], *, stop: int = len(RECORD
 
 
 @pytest.mark.asyncio
+async def test_a_text_of_ten_megabytes_and_an_empty_one_are_written_and_read(
+    tmp_path: Path,
+) -> None:
+    rows = [{"n": 1, "name": "x" * 10_000_000}, {"n": 2, "name": ""}]
+    sink = DeltaSink[Any](tmp_path, schema=SCHEMA)
+    await sink.recover("out", [])
+    writer = await sink.writer(WriterContext("out", checkpoints=True))
+    writing = writer.write(Batch(rows))
+    if writing is not None:
+        await writing
+
+    await writer.commit(await writer.prepare(1))
+    await writer.close()
+
+    assert await read(DeltaSource(str(tmp_path))) == rows
+
+
+@pytest.mark.asyncio
 async def test_later_rows_are_removed_when_an_older_checkpoint_is_restored(tmp_path: Path) -> None:
     journal: list[Any] = []
     await write_to_end(tmp_path, journal)
@@ -297,6 +315,29 @@ async def test_a_checkpoint_with_removed_rows_cannot_be_restored(tmp_path: Path)
     # Checkpoints of the new run have the same numbers.
     await write_to_end(tmp_path, later)
     assert rows_of(tmp_path) == RECORDS
+
+
+@pytest.mark.asyncio
+async def test_a_checkpoint_is_refused_after_another_run_has_written_rows_in_its_place(
+    tmp_path: Path,
+) -> None:
+    journal: list[Any] = []
+    await write_to_end(tmp_path, journal, stop=4)
+    former = DeltaSink[Any](tmp_path)
+    await former.recover("out", journal[0][1])
+    writer = await former.writer(WriterContext("out", checkpoints=True))
+    without_rows = [await writer.prepare(number) for number in (2, 3)]
+    await writer.close()
+    # Nothing is withdrawn, and the numbers are used again.
+    await write_to_end(tmp_path, journal)
+
+    for one in without_rows:
+        with pytest.raises(RestoreError, match="restored from an older checkpoint has written"):
+            await DeltaSink[Any](tmp_path).recover("out", [one])
+    assert rows_of(tmp_path) == RECORDS
+    for _, committables in reversed(journal):
+        await DeltaSink[Any](tmp_path).recover("out", committables)
+    assert rows_of(tmp_path) == RECORDS[:4]
 
 
 @pytest.mark.asyncio

@@ -159,6 +159,30 @@ async def test_missing_objects_and_buckets_are_named(s3: S3Server) -> None:
 
 
 @pytest.mark.asyncio
+async def test_lines_of_ten_megabytes_and_empty_objects_are_written_and_read() -> None:
+    store = MemoryStore()
+    records = [{"text": "x" * 10_000_000}, {"text": ""}]
+    writer = await JsonLinesObjectSink[Any]("memory:///out", store=store).writer(
+        WriterContext("out", checkpoints=True)
+    )
+    writing = writer.write(Batch(records))
+    if writing is not None:
+        await writing
+    await writer.commit(await writer.prepare(1))
+    await writer.close()
+    store.put("out/empty.jsonl", b"")
+    source = JsonLinesObjects("memory:///out/", store=store)
+
+    values = [
+        value
+        for split in await source.splits()
+        for value in await read_all(await source.reader(split, None))
+    ]
+
+    assert values == records
+
+
+@pytest.mark.asyncio
 async def test_objects_that_appear_later_are_read() -> None:
     store = MemoryStore()
     found: list[int] = []
