@@ -108,12 +108,11 @@ class RampedRate(ArrivalSchedule):
             yield from _shifted(ConstantRate(self.end).blocks(seconds - first), first)
 
     def _times(self, first: int, end: int, slope: float) -> list[float]:
-        start = self.start
-        if abs(slope) < 1e-9 * max(start, 1.0):
-            return [i / start for i in range(first, end)]
-        square, twice = start * start, 2 * slope
+        """Solve ``start * t + slope / 2 * t²`` = i for each record, in the form without cancellation."""
+        start, square, twice = self.start, self.start * self.start, 2 * slope
         return [
-            (math.sqrt(max(0.0, square + twice * i)) - start) / slope for i in range(first, end)
+            2 * i / (start + math.sqrt(max(0.0, square + twice * i))) if i else 0.0
+            for i in range(first, end)
         ]
 
     def count(self, until: float, seconds: float) -> int | None:

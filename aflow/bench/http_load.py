@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import orjson
 
@@ -106,7 +107,10 @@ def _requests(target: HttpTarget, outcomes: Counter[str]) -> Flow:
         outcomes[outcome] += 1
         return outcome
 
-    flow = Flow(f"{target.method} {target.url}")
+    parts = urlsplit(target.url)
+    # Without user and query, which may have secrets: the name is in reports.
+    host = parts.netloc.rpartition("@")[2]
+    flow = Flow(f"{target.method} {parts.scheme}://{host}{parts.path}")
     flow.source([None], name=REQUESTS).map_async(
         request,
         capacity=target.in_flight,

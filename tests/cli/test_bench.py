@@ -145,6 +145,19 @@ def test_the_highest_rate_is_searched(aflow: Aflow) -> None:
     assert "trying 0/s: p99 was 2" in result.stderr
 
 
+def test_failed_requests_of_a_load_over_http_are_errors(aflow: Aflow) -> None:
+    result = aflow(
+        *("bench", "http", "http://user:secret@127.0.0.1:1/score?token=secret", "--rate", "20"),
+        *("--body", "doubling:make", "--header", "x=y", "--duration", "200ms", "--warmup", "0s"),
+        *("--json", "http.json"),
+    )
+
+    assert result.exit_code == 1, result.output
+    assert "error: 4 of 4 requests failed: ClientConnectorError" in result.stdout
+    saved = load_result("http.json")
+    assert saved.flow == "POST http://127.0.0.1:1/score"
+
+
 def test_saved_runs_are_compared(aflow: Aflow) -> None:
     for name in ("one.json", "two.json"):
         aflow(
@@ -184,8 +197,9 @@ def test_saved_runs_are_compared(aflow: Aflow) -> None:
             "--find-max needs --p99",
         ),
         (("compare", "no.json", "no.json"), "cannot be read"),
+        (("http", "localhost", "--rate", "1"), "is no address"),
     ],
-    ids=range(11),
+    ids=range(12),
 )
 def test_wrong_command_lines_say_what_to_write(
     aflow: Aflow, arguments: tuple[str, ...], message: str
