@@ -13,9 +13,13 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
+from bench import connectors
 from bench.crash import proof
 from bench.harness import Measurement
 from bench.results import Result, run_all, write_json, write_page
+
+#: Choices of ``--only`` for ``crash``.
+_PROGRAMS = [one.value for one in proof.Program]
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,21 +93,26 @@ def main() -> None:
     )
     parser.add_argument(
         "--only",
-        type=proof.Program,
-        choices=list(proof.Program),
-        metavar="{pipelines,service}",
-        help="crash: kill one kind of program",
+        choices=[*_PROGRAMS, *connectors.CASES],
+        metavar="NAME",
+        help=f"crash: kill one kind of program ({', '.join(_PROGRAMS)}); "
+        f"connectors: run one case ({', '.join(connectors.CASES)})",
     )
     parser.add_argument(
         "--seed", type=int, default=proof.SEED, help="crash: seed of all random choices"
     )
     arguments = parser.parse_args()
+    allowed = {"crash": _PROGRAMS, "connectors": list(connectors.CASES)}.get(arguments.name, [])
+    if arguments.only is not None and arguments.only not in allowed:
+        parser.error(f"--only {arguments.only} is no choice for {arguments.name}: {allowed}")
     console = Console()
     if arguments.name is None:
         console.print(_listing())
         return
     if arguments.name == "crash":
-        programs = tuple(proof.Program) if arguments.only is None else (arguments.only,)
+        programs = tuple(proof.Program)
+        if arguments.only is not None:
+            programs = (proof.Program(arguments.only),)
         if not proof.prove(
             arguments.kills,
             arguments.seed,
@@ -118,7 +127,11 @@ def main() -> None:
         return
     chosen = next(one for one in BENCHMARKS if one.name == arguments.name)
     records = arguments.records or chosen.records
-    measurement = chosen.measure(records, arguments.rounds or chosen.rounds)
+    rounds = arguments.rounds or chosen.rounds
+    if arguments.name == "connectors":
+        measurement = connectors.measure(records, rounds, only=arguments.only)
+    else:
+        measurement = chosen.measure(records, rounds)
     console.print(_report(measurement))
     if arguments.json:
         arguments.json.write_text(json.dumps(measurement.as_dict(), indent=2) + "\n")
