@@ -77,7 +77,11 @@ BENCHMARKS = [
     Benchmark("async", "a call of 10 ms for each record, 1,000 in flight", 100_000, 3, "calls"),
     Benchmark("spark", "runner, enrichment, windows and source on a local Spark", 2_000_000, 3),
     Benchmark(
-        "connectors", "source and sink of each connector, beside its bare client", 200_000, 3
+        "connectors",
+        "source and sink of each connector, beside its bare client",
+        200_000,
+        3,
+        has_parts=True,
     ),
     Benchmark("formats", "Avro and Protobuf of a registry: decode and encode", 100_000, 5),
     Benchmark(
@@ -129,7 +133,8 @@ def main() -> None:
         nargs="+",
         default=[],
         metavar="PART",
-        help="crash: kill one kind of program (pipelines, service); nexmark: run these queries (q0 … q22)",
+        help="crash: kill one kind of program (pipelines, service); nexmark: run these queries (q0 … q22); "
+        "connectors: run these cases (kafka, postgres, …)",
     )
     parser.add_argument(
         "--seed", type=int, default=proof.SEED, help="crash: seed of all random choices"

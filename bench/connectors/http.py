@@ -5,19 +5,21 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import sys
-from collections.abc import Generator, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, Generator, Iterator
+from contextlib import asynccontextmanager, contextmanager
 from itertools import count
 from pathlib import Path
 from typing import Any, Final
 
 import aiohttp
 import orjson
+from aiohttp import web
 
 import aflow as af
 from aflow_connectors.http import HttpEvents, HttpPage, HttpPoll, HttpSink, HttpWebSocket
 from bench.connectors.comparison import compare_directions
 from bench.connectors.http_service import BATCH, record
+from bench.connectors.latency import Ends, Program, added_latency, flow_between, loop_beside
 from bench.harness import Measurement
 
 PROJECT: Final = Path(__file__).parents[2]
@@ -30,6 +32,7 @@ def measure(records: int, rounds: int) -> Iterator[Measurement]:
         yield _events(url, records, rounds)
         yield _socket(url, records, rounds)
         yield _sink(url, records, rounds)
+    yield added_latency("http_websocket_to_http", _relay)
 
 
 @contextmanager
@@ -153,3 +156,54 @@ def _sink(url: str, records: int, rounds: int) -> Measurement:
         return taken
 
     return compare_directions("http_sink", records, rounds, in_aflow, by_hand)
+
+
+@asynccontextmanager
+async def _relay(program: Program) -> AsyncGenerator[Ends]:
+    """Relay messages of a WebSocket to requests of one record, by a service on the same event loop."""
+    waiting, posted = asyncio.Queue[int](), asyncio.Queue[list[dict[str, int]]]()
+
+    async def messages(request: web.Request) -> web.StreamResponse:
+        socket = web.WebSocketResponse(compress=False)
+        await socket.prepare(request)
+
+        async def send() -> None:
+            while True:
+                await socket.send_bytes(orjson.dumps({"n": await waiting.get()}))
+
+        async with loop_beside(send()):
+            await socket.receive()  # the client closes it
+        return socket
+
+    async def records(request: web.Request) -> web.Response:
+        posted.put_nowait(orjson.loads(await request.read()))
+        return web.Response()
+
+    async def numbers() -> AsyncGenerator[int]:
+        while True:
+            for one in await posted.get():
+                yield one["n"]
+
+    async def by_hand(url: str) -> None:
+        headers = {"Content-Type": "application/json"}
+        async with (
+            aiohttp.ClientSession() as session,
+            session.ws_connect(f"{url}/messages") as socket,
+        ):
+            async for message in socket:
+                body = orjson.dumps([orjson.loads(message.data)])
+                async with session.post(f"{url}/records", data=body, headers=headers) as response:
+                    response.raise_for_status()
+
+    application = web.Application()
+    application.add_routes([web.get("/messages", messages), web.post("/records", records)])
+    runner = web.AppRunner(application, access_log=None, shutdown_timeout=0)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    url = "http://{}:{}".format(*runner.addresses[0])
+    source: HttpWebSocket[Any] = HttpWebSocket(f"{url}/messages")
+    sink = HttpSink[dict[str, Any]](f"{url}/records")
+    running = flow_between(source, sink) if program == "in_aflow" else loop_beside(by_hand(url))
+    async with running:
+        yield Ends(waiting.put, numbers())
+    await runner.cleanup()

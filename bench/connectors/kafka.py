@@ -5,7 +5,8 @@ from __future__ import annotations
 import asyncio
 import subprocess
 import uuid
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from importlib import import_module
 from itertools import count
@@ -19,6 +20,7 @@ import aflow as af
 from aflow.testing import CollectSink
 from aflow_connectors.kafka import KafkaSink, KafkaSource
 from bench.connectors.comparison import compare_directions
+from bench.connectors.latency import Ends, Program, added_latency, flow_between, loop_beside
 from bench.harness import Measurement, run_async
 from tests.connectors.kafka.broker import Broker, Cluster
 
@@ -43,6 +45,7 @@ def measure(records: int, rounds: int) -> Iterator[Measurement]:
             broker.start()
             yield _source(broker.servers, records, rounds)
             yield _sink(broker.servers, Path(folder), records, rounds)
+            yield added_latency("kafka_to_kafka", lambda program: _relay(broker.servers, program))
         finally:
             broker.stop()
 
@@ -115,6 +118,51 @@ def _sink(servers: str, folder: Path, records: int, rounds: int) -> Measurement:
             f"kafka_sink: {ends} messages were written instead of {rounds + 1} times {records}"
         )
     return measured
+
+
+@asynccontextmanager
+async def _relay(servers: str, program: Program) -> AsyncGenerator[Ends]:
+    cluster = Cluster(servers)
+    before, after = [await cluster.create(partitions=1) for _ in range(2)]
+    producer = aiokafka.AIOKafkaProducer(bootstrap_servers=servers)
+    await producer.start()
+
+    async def numbers() -> AsyncGenerator[int]:
+        async with _consuming(servers, after) as consumer:
+            async for message in consumer:
+                yield orjson.loads(message.value)["n"]
+
+    async def by_hand() -> None:
+        relaying = aiokafka.AIOKafkaProducer(bootstrap_servers=servers)
+        await relaying.start()
+        try:
+            async with _consuming(servers, before) as consumer:
+                async for message in consumer:
+                    value = orjson.dumps(orjson.loads(message.value))
+                    await relaying.send_and_wait(after, value)
+        finally:
+            await relaying.stop()
+
+    source = KafkaSource(servers, before)
+    sink = KafkaSink[dict[str, Any]](servers, after, exactly_once=False)
+    running = flow_between(source, sink) if program == "in_aflow" else loop_beside(by_hand())
+    async with running:
+        yield Ends(lambda n: producer.send(before, orjson.dumps({"n": n})), numbers())
+    await producer.stop()
+
+
+@asynccontextmanager
+async def _consuming(servers: str, topic: str) -> AsyncGenerator[Any]:
+    consumer = aiokafka.AIOKafkaConsumer(
+        bootstrap_servers=servers, isolation_level="read_committed", enable_auto_commit=False
+    )
+    await consumer.start()
+    try:
+        consumer.assign([aiokafka.TopicPartition(topic, 0)])
+        await consumer.seek_to_beginning()
+        yield consumer
+    finally:
+        await consumer.stop()
 
 
 async def _filled(servers: str, records: int) -> str:

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import uuid
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from importlib import import_module
 from itertools import count
@@ -17,6 +19,7 @@ import orjson
 import aflow as af
 from aflow_connectors.mqtt import MqttSink, MqttSource
 from bench.connectors.comparison import compare_directions
+from bench.connectors.latency import Ends, Program, added_latency, flow_between, loop_beside
 from bench.harness import Measurement, run_async
 from tests.connectors.mqtt.server import Mqtt, running
 
@@ -26,12 +29,16 @@ aiomqtt: Any = import_module("aiomqtt")
 #: Messages that wait for a confirmation at a time.
 BATCH: Final = 1000
 
+#: A small packet does not wait until the preceding one is acknowledged, which the peer delays by 40 ms.
+_AT_ONCE: Final = ((socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),)
+
 
 def measure(records: int, rounds: int) -> Iterator[Measurement]:
     """Start a broker, and measure the source and the sink."""
     with running() as broker, TemporaryDirectory() as folder:
         yield _source(Mqtt(broker.url), Path(folder), records, rounds)
         yield _sink(Mqtt(broker.url), records, rounds)
+        yield added_latency("mqtt_to_mqtt", lambda program: _relay(Mqtt(broker.url), program))
 
 
 def _source(mqtt: Mqtt, folder: Path, records: int, rounds: int) -> Measurement:
@@ -91,6 +98,31 @@ def _sink(mqtt: Mqtt, records: int, rounds: int) -> Measurement:
         return records
 
     return compare_directions("mqtt_sink", records, rounds, in_aflow, by_hand)
+
+
+@asynccontextmanager
+async def _relay(mqtt: Mqtt, program: Program) -> AsyncGenerator[Ends]:
+    before, after = f"from_{program}", f"to_{program}"
+
+    async def by_hand() -> None:
+        async with mqtt.client(socket_options=_AT_ONCE) as client:
+            await client.subscribe(before, 1)
+            async for message in client.messages:
+                await client.publish(after, orjson.dumps(orjson.loads(message.payload)), 1)
+
+    async with mqtt.client(socket_options=_AT_ONCE) as client:
+        await client.subscribe(after, 1)
+
+        async def numbers() -> AsyncGenerator[int]:
+            async for message in client.messages:
+                yield orjson.loads(message.payload)["n"]
+
+        settings = {"socket_options": _AT_ONCE}
+        source = MqttSource(mqtt.url, before, client_id=f"relay_{program}", client=settings)
+        sink = MqttSink[dict[str, Any]](mqtt.url, after, client=settings)
+        running = flow_between(source, sink) if program == "in_aflow" else loop_beside(by_hand())
+        async with running:
+            yield Ends(lambda n: client.publish(before, orjson.dumps({"n": n}), 1), numbers())
 
 
 async def _filled(mqtt: Mqtt, records: int) -> str:

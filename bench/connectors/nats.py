@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from importlib import import_module
 from itertools import count
@@ -17,6 +18,7 @@ import aflow as af
 from aflow.testing import CollectSink
 from aflow_connectors.nats import NatsSink, NatsSource
 from bench.connectors.comparison import compare_directions
+from bench.connectors.latency import Ends, Program, added_latency, flow_between, loop_beside
 from bench.harness import Measurement, run_async
 from tests.connectors.nats.server import NatsServer, nats_program, running_nats
 
@@ -40,6 +42,7 @@ def measure(records: int, rounds: int) -> Iterator[Measurement]:
         run_async(_fill(server, records))
         yield _source(server.url, records, rounds)
         yield _sink(server, Path(folder), records, rounds)
+        yield added_latency("nats_to_nats", lambda program: _relay(server, program))
 
 
 async def _fill(server: NatsServer, records: int) -> None:
@@ -112,6 +115,37 @@ def _sink(server: NatsServer, folder: Path, records: int, rounds: int) -> Measur
         return await _emptied(server, "by_hand")
 
     return compare_directions("nats_sink", records, rounds, in_aflow, by_hand)
+
+
+@asynccontextmanager
+async def _relay(server: NatsServer, program: Program) -> AsyncGenerator[Ends]:
+    before, after = f"from_{program}", f"to_{program}"
+    for stream in (before, after):
+        await server.create(stream)
+    client = await nats.connect(server.url)
+    context = client.jetstream()
+    output = await context.subscribe(after, stream=after, ordered_consumer=True)
+
+    async def numbers() -> AsyncGenerator[int]:
+        async for message in output.messages:
+            yield orjson.loads(message.data)["n"]
+
+    async def by_hand() -> None:
+        relay = await nats.connect(server.url)
+        relaying = relay.jetstream()
+        received = await relaying.subscribe(before, stream=before, ordered_consumer=True)
+        try:
+            async for message in received.messages:
+                await relaying.publish(after, orjson.dumps(orjson.loads(message.data)))
+        finally:
+            await relay.close()
+
+    source = NatsSource(server.url, before)
+    sink = NatsSink[dict[str, Any]](server.url, after, exactly_once=False)
+    running = flow_between(source, sink) if program == "in_aflow" else loop_beside(by_hand())
+    async with running:
+        yield Ends(lambda n: context.publish(before, orjson.dumps(_record(n))), numbers())
+    await client.close()
 
 
 async def _emptied(server: NatsServer, stream: str) -> int:

@@ -13,6 +13,8 @@ from typing import Any, Final
 import aflow as af
 from aflow_connectors.postgres import PostgresSink, PostgresTable, PostgresUpsert
 from bench.connectors.comparison import compare_directions
+from bench.connectors.latency import added_latency
+from bench.connectors.postgres_changes import measure_changes, relay
 from bench.harness import Measurement, run_async
 from tests.connectors.postgres.server import execute, fetch, programs, running
 
@@ -23,6 +25,8 @@ asyncpg: Any = import_module("asyncpg")
 BATCH: Final = 4096
 #: Rows of a COPY, also of the sink.
 COPIED: Final = 16_384
+#: Times that the sink appends all rows: the start of a job takes as long as a COPY of 100,000 rows.
+APPENDED: Final = 4
 
 _UPSERT: Final = """
     INSERT INTO {} SELECT * FROM unnest($1::integer[], $2::text[], $3::float8[])
@@ -40,8 +44,11 @@ def measure(records: int, rounds: int) -> Iterator[Measurement]:
     with running(found) as server, TemporaryDirectory() as folder:
         run_async(_create(server.address, rows))
         yield _source(server.address, records, rounds)
-        yield _sink(server.address, Path(folder), rows, rounds)
+        yield _sink(server.address, Path(folder), rows * APPENDED, rounds)
         yield _upsert(server.address, rows, rounds)
+        yield measure_changes(server.address, max(1, records // 4), rounds)
+        address = server.address
+        yield added_latency("postgres_changes_to_postgres", lambda program: relay(address, program))
 
 
 async def _create(address: str, rows: list[Row]) -> None:
@@ -51,6 +58,7 @@ async def _create(address: str, rows: list[Row]) -> None:
     for name, key in keys.items():
         await execute(address, f"CREATE TABLE {name} ({columns.format(key)})")
     connection = await asyncpg.connect(address)
+    await connection.execute("CREATE TABLE progress AS SELECT 0 AS copied")
     await connection.copy_records_to_table("source", records=rows)
     await connection.close()
 
@@ -91,10 +99,14 @@ def _sink(address: str, folder: Path, rows: list[Row], rounds: int) -> Measureme
         return await _total(address, "in_aflow")
 
     async def by_hand() -> int:
-        await execute(address, "TRUNCATE by_hand")
+        await execute(address, "TRUNCATE by_hand", "UPDATE progress SET copied = 0")
         connection = await asyncpg.connect(address)
         for start in range(0, len(rows), COPIED):
-            await connection.copy_records_to_table("by_hand", records=rows[start : start + COPIED])
+            # Exactly once, too: a restarted loop would continue from its progress.
+            async with connection.transaction():
+                part = rows[start : start + COPIED]
+                await connection.copy_records_to_table("by_hand", records=part)
+                await connection.execute("UPDATE progress SET copied = $1", start + len(part))
         await connection.close()
         return await _total(address, "by_hand")
 

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, Iterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from importlib import import_module
 from itertools import count
@@ -17,6 +18,7 @@ import aflow as af
 from aflow.testing import CollectSink
 from aflow_connectors.rabbitmq import RabbitmqSink, RabbitmqSource
 from bench.connectors.comparison import compare_directions
+from bench.connectors.latency import Ends, Program, added_latency, flow_between, loop_beside
 from bench.harness import Measurement, run_async
 from tests.connectors.rabbitmq.server import Rabbit, running
 
@@ -32,6 +34,7 @@ def measure(records: int, rounds: int) -> Iterator[Measurement]:
     with running() as server, TemporaryDirectory() as folder:
         yield _source(server.url, Path(folder), records, rounds)
         yield _sink(server.url, records, rounds)
+        yield added_latency("rabbitmq_to_rabbitmq", lambda program: _relay(server.url, program))
 
 
 def _source(url: str, folder: Path, records: int, rounds: int) -> Measurement:
@@ -101,6 +104,47 @@ def _sink(url: str, records: int, rounds: int) -> Measurement:
             f"rabbitmq_sink: {counts} messages were written instead of {rounds + 1} times {records}"
         )
     return measured
+
+
+@asynccontextmanager
+async def _relay(url: str, program: Program) -> AsyncGenerator[Ends]:
+    before, after = [await Rabbit(url).create() for _ in range(2)]
+    connection = await aio_pika.connect(url)
+    channel = await connection.channel()
+
+    async def send(number: int) -> None:
+        await channel.default_exchange.publish(_message({"n": number}), before)
+
+    async def numbers() -> AsyncGenerator[int]:
+        queue = await channel.get_queue(after)
+        async with queue.iterator(no_ack=True) as messages:
+            async for message in messages:
+                yield orjson.loads(message.body)["n"]
+
+    async def by_hand() -> None:
+        relay = await aio_pika.connect(url)
+        relaying = await relay.channel()
+        await relaying.set_qos(prefetch_count=BATCH)
+        queue = await relaying.get_queue(before)
+        try:
+            async with queue.iterator() as messages:
+                async for message in messages:
+                    output = _message(orjson.loads(message.body))
+                    await relaying.default_exchange.publish(output, after)
+                    await message.ack()
+        finally:
+            await relay.close()
+
+    source, sink = RabbitmqSource(url, before), RabbitmqSink[dict[str, Any]](url, key=after)
+    running = flow_between(source, sink) if program == "in_aflow" else loop_beside(by_hand())
+    async with running:
+        yield Ends(send, numbers())
+    await connection.close()
+
+
+def _message(value: dict[str, Any]) -> Any:
+    persistent = aio_pika.DeliveryMode.PERSISTENT
+    return aio_pika.Message(orjson.dumps(value), delivery_mode=persistent)
 
 
 async def _filled(url: str, records: int) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from importlib import import_module
 from itertools import count
@@ -14,6 +15,7 @@ import aflow as af
 from aflow.testing import CollectSink
 from aflow_connectors.redis import RedisSink, RedisSource
 from bench.connectors.comparison import compare_directions
+from bench.connectors.latency import Ends, Program, added_latency, flow_between, loop_beside
 from bench.harness import Measurement
 from tests.connectors.redis.server import TestServer, redis_program, running_redis
 
@@ -39,6 +41,7 @@ def measure(records: int, rounds: int) -> Iterator[Measurement]:
             server.add(stream, *map(_record, range(part, records, len(STREAMS))))
         yield _source(server.url, records, rounds)
         yield _sink(server, Path(folder), records, rounds)
+        yield added_latency("redis_to_redis", lambda program: _relay(server.url, program))
 
 
 def _record(number: int) -> dict[str, Any]:
@@ -91,6 +94,39 @@ def _sink(server: TestServer, folder: Path, records: int, rounds: int) -> Measur
         return _emptied(server, "by_hand")
 
     return compare_directions("redis_sink", records, rounds, in_aflow, by_hand)
+
+
+@asynccontextmanager
+async def _relay(url: str, program: Program) -> AsyncGenerator[Ends]:
+    before, after = f"from-{program}", f"to-{program}"
+    client = redis.Redis.from_url(url, decode_responses=True, protocol=2)
+
+    async def by_hand() -> None:
+        relay = redis.Redis.from_url(url, decode_responses=True, protocol=2)
+        try:
+            async for fields in _entries(relay, before):
+                await relay.xadd(after, fields)
+        finally:
+            await relay.aclose()
+
+    async def numbers() -> AsyncGenerator[int]:
+        async for fields in _entries(client, after):
+            yield int(fields["n"])
+
+    source = RedisSource(url, before)
+    sink = RedisSink[dict[str, Any]](url, after, exactly_once=False)
+    running = flow_between(source, sink) if program == "in_aflow" else loop_beside(by_hand())
+    async with running:
+        yield Ends(lambda n: client.xadd(before, _record(n)), numbers())
+    await client.aclose()
+
+
+async def _entries(client: Any, stream: str) -> AsyncIterator[dict[str, str]]:
+    last = "0-0"
+    while True:
+        for _, entries in await client.xread({stream: last}, count=BATCH, block=500):
+            for last, fields in entries:  # noqa: B007  # the last one is the next start
+                yield fields
 
 
 def _emptied(server: TestServer, stream: str) -> int:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
+from bench import connectors
 from bench.__main__ import BENCHMARKS, main
-from bench.harness import compare
+from bench.harness import Measurement, compare
 
 RECORDS = 1000
 
@@ -78,3 +81,40 @@ def test_parts_that_do_not_exist_are_refused(
 def test_a_run_with_another_result_than_the_baseline_measures_nothing() -> None:
     with pytest.raises(SystemExit, match="different result"):
         compare("wrong", 1, lambda: 1, lambda: 2, at_least=0.5, rounds=1)
+
+
+def test_the_worst_figures_of_the_connectors_are_those_of_one_case_if_only_that_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def case(ratio: float, added: float) -> ModuleType:
+        def measure(records: int, rounds: int) -> Iterator[Measurement]:
+            yield Measurement("a_source", {"ratio": ratio, "records_per_s": records})
+            yield Measurement("a_to_a", {"latency_added_p50_ms": added})
+
+        module = ModuleType("a case")
+        monkeypatch.setattr(module, "measure", measure, raising=False)
+        return module
+
+    monkeypatch.setattr(connectors, "CASES", {"slow": 0.5, "fast": 1})
+    monkeypatch.setitem(sys.modules, "bench.connectors.slow", case(0.5, 1.5))
+    monkeypatch.setitem(sys.modules, "bench.connectors.fast", case(0.9, 0.5))
+
+    both = connectors.measure(100, 1).figures
+    fast = connectors.measure(100, 1, ["fast"]).figures
+
+    assert (both["ratio"], both["latency_added_p50_ms"]) == (0.5, 1.5)
+    assert (fast["ratio"], fast["latency_added_p50_ms"]) == (0.9, 0.5)
+    assert fast["a_source_records_per_s"] == 100
+
+
+@pytest.mark.parametrize("arguments", [("crash", "kafka"), ("connectors", "service")])
+def test_a_part_of_another_benchmark_is_refused(
+    arguments: tuple[str, str], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    name, only = arguments
+    monkeypatch.setattr(sys, "argv", ["bench", name, "--only", only])
+
+    with pytest.raises(SystemExit):
+        main()
+
+    assert f"--only {only} is no choice for {name}" in capsys.readouterr().err

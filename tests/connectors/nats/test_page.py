@@ -27,11 +27,15 @@ def test_the_code_of_a_document_about_nats_runs(
 
 
 @pytest.mark.slow
-def test_the_benchmark_verifies_the_source_and_the_sink() -> None:
+def test_the_benchmark_verifies_the_source_and_the_sink(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     if nats_program() is None:
         skip_or_fail("no NATS server is installed: scripts/have-nats")
 
+    monkeypatch.setattr("bench.connectors.latency.MESSAGES", 20)
+
     figures = {one.name: one.figures for one in measure(3000, 1)}
 
-    assert list(figures) == ["nats_source", "nats_sink"]
+    assert list(figures) == ["nats_source", "nats_sink", "nats_to_nats"]
     assert {one["verified"] for one in figures.values()} == {True}

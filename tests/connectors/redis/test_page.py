@@ -29,11 +29,15 @@ def test_the_code_of_a_document_about_redis_runs(
 
 
 @pytest.mark.slow
-def test_the_benchmark_verifies_the_source_and_the_sink() -> None:
+def test_the_benchmark_verifies_the_source_and_the_sink(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     if redis_program() is None:
         skip_or_fail("no Redis server is installed: scripts/have-redis")
 
+    monkeypatch.setattr("bench.connectors.latency.MESSAGES", 20)
+
     figures = {one.name: one.figures for one in measure(3000, 1)}
 
-    assert list(figures) == ["redis_source", "redis_sink"]
+    assert list(figures) == ["redis_source", "redis_sink", "redis_to_redis"]
     assert {one["verified"] for one in figures.values()} == {True}

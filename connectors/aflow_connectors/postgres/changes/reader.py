@@ -385,7 +385,7 @@ class ChangesReader(Reader[Change[T]], Generic[T]):
         return Chunk(
             values,
             self._returned.encoded(),
-            [epoch_millis(one) for one in values],
+            epoch_millis(values),
             [one for one in records if isinstance(one, BadRecord)],
             idle=idle,
         )

@@ -49,6 +49,8 @@ class TableChanges(Generic[T]):
         self._known: dict[int, tuple[Relation, PublishedTable | None, RowDecoder | None]] = {}
         #: The decoders of the last definitions, by the oids of tables.
         self._last: dict[int, RowDecoder] = {}
+        #: The last time of a commit (µs of the server), and the same as a datetime: those of a transaction share it.
+        self._micros, self._time = 0, datetime_of(0)
 
     def set_tables(self, tables: Sequence[PublishedTable], facts: ServerFacts) -> None:
         """Set the tables, which were looked up after ``facts``."""
@@ -75,6 +77,8 @@ class TableChanges(Generic[T]):
         assert table is not None  # a table of the source
         assert decoder is not None
         transaction = change.transaction
+        if transaction.time != self._micros:
+            self._micros, self._time = transaction.time, datetime_of(transaction.time)
         old, new = change.old, change.new
         if new is not None and old is not None and change.old_is_full and UNCHANGED in new:
             new = [was if now is UNCHANGED else now for was, now in zip(old, new, strict=True)]
@@ -88,7 +92,7 @@ class TableChanges(Generic[T]):
                 if old is not None and change.old_is_full and kind != "insert"
                 else None,
                 decoder.record(new) if new is not None and kind != "delete" else None,
-                datetime_of(transaction.time),
+                self._time,
                 transaction.lsn,
                 transaction.xid,
                 () if new is None or kind == "delete" else decoder.unchanged(new),
@@ -189,6 +193,14 @@ class TableChanges(Generic[T]):
         )
 
 
-def epoch_millis(change: Change[Any]) -> int:
-    """Return the time of a change in epoch ms."""
-    return round(change.time.timestamp() * 1000)
+def epoch_millis(changes: Sequence[Change[Any]]) -> list[int]:
+    """Return the times of changes in epoch ms."""
+    times: list[int] = []
+    last: datetime | None = None
+    millis = 0
+    for change in changes:
+        if change.time is not last:
+            last = change.time
+            millis = round(last.timestamp() * 1000)
+        times.append(millis)
+    return times

@@ -13,7 +13,8 @@ States: between two transactions, or in one, which is returned, partly returned,
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+
+import msgspec
 
 from aflow.errors import InternalError
 from aflow_connectors.postgres.changes.messages import (
@@ -28,8 +29,8 @@ from aflow_connectors.postgres.changes.messages import (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class TableChange:
+# A struct for the reason of ``RowChanged``.
+class TableChange(msgspec.Struct, frozen=True):
     """A change of one table. ``number`` is that in its transaction, from 1."""
 
     kind: str

@@ -1,0 +1,111 @@
+"""The latency that aflow adds between a source and a sink, beside a loop over the same client.
+
+A bare client sends messages at a modest rate, the program under test relays them from the input to the output of one
+system, and another bare client receives them. All are on one event loop. Each delay is from before the send to the
+reception; ``latency_added_p50_ms`` is the median of aflow's delays, less that of the loop's.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncGenerator, Awaitable, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Final, Literal
+
+import aflow as af
+from bench.harness import Budget, Measurement, percentile, run_async
+
+RATE: Final = 200  # messages per second
+MESSAGES: Final = 300
+
+#: Time (s) between two messages that are sent until the first one is received, and the most for it and for the rest.
+_AGAIN: Final = 0.1
+_MOST: Final = 30.0
+
+Program = Literal["in_aflow", "by_hand"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ends:
+    """The bare clients of a relay."""
+
+    send: Callable[[int], Awaitable[object]]
+    """Sends the message with this number."""
+    numbers: AsyncGenerator[int]
+    """Yields the numbers of the messages that the relay has passed on."""
+
+
+def added_latency(
+    name: str, running: Callable[[Program], AbstractAsyncContextManager[Ends]]
+) -> Measurement:
+    """Measure both relays, which ``running`` runs within its context, in turn. Each has an input of its own."""
+    by_hand = run_async(_delays(running("by_hand")))
+    in_aflow = run_async(_delays(running("in_aflow")))
+    ours, theirs = (percentile(one, 0.5) * 1000 for one in (in_aflow, by_hand))
+    return Measurement(
+        name,
+        {
+            "latency_p50_ms": round(ours, 2),
+            "baseline_latency_p50_ms": round(theirs, 2),
+            "latency_added_p50_ms": round(ours - theirs, 2),
+            "messages": MESSAGES,
+            "verified": len(by_hand) == len(in_aflow) == MESSAGES,
+        },
+        [Budget("latency_added_p50_ms", at_most=2)],
+    )
+
+
+@asynccontextmanager
+async def flow_between(source: af.Source[Any], sink: af.Sink[Any]) -> AsyncGenerator[None]:
+    """Run a flow from ``source`` to ``sink``, with a checkpoint every 100 ms."""
+    with TemporaryDirectory() as folder:
+        flow = af.Flow("relay")
+        flow.source(source, name="in").to(sink, name="out")
+        checkpointing = af.Checkpointing(storage=Path(folder), every=timedelta(milliseconds=100))
+        async with flow.start(checkpointing=checkpointing) as job:
+            yield
+            await job.cancel()
+
+
+@asynccontextmanager
+async def loop_beside(loop: Coroutine[Any, Any, None]) -> AsyncGenerator[None]:
+    """Run a loop that ends by cancellation only."""
+    async with asyncio.TaskGroup() as group:
+        task = group.create_task(loop)
+        yield
+        task.cancel()
+
+
+async def _delays(running: AbstractAsyncContextManager[Ends]) -> list[float]:
+    """Return the delay (s) of each message. Raises ``TimeoutError`` if one is lost."""
+    sent: dict[int, float] = {}
+    delays: dict[int, float] = {}
+    is_connected = asyncio.Event()
+
+    async def receive(numbers: AsyncGenerator[int]) -> None:
+        async with aclosing(numbers):
+            async for number in numbers:
+                is_connected.set()
+                if number >= 0:
+                    delays[number] = time.perf_counter() - sent[number]
+                if len(delays) == MESSAGES:
+                    return
+
+    async with running as ends, asyncio.timeout(_MOST), asyncio.TaskGroup() as group:
+        group.create_task(receive(ends.numbers))
+        number = -1
+        while not is_connected.is_set():  # the relay may not have subscribed yet
+            await ends.send(number)
+            number -= 1
+            await asyncio.sleep(_AGAIN)
+        start = time.perf_counter()
+        for number in range(MESSAGES):
+            await asyncio.sleep(start + number / RATE - time.perf_counter())
+            sent[number] = time.perf_counter()
+            await ends.send(number)
+    return list(delays.values())
