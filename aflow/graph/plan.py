@@ -2,7 +2,7 @@
 
 Chaining rule: a step runs in the task of its input if that is its only input, the records need no redistribution, and
 both have the same parallelism. A hash, rebalance or custom exchange from one subtask to one subtask redistributes
-nothing, so it is no exchange.
+nothing, so it is no exchange. A step calls the next one, so ``LONGEST_CHAIN`` steps at most follow each other in a task.
 
 Parallelism rule: a source has its own or the job's, bounded by the source; a step after an exchange has the one of the
 node or the job's; every other step has that of its input. A broadcast beside an input without exchange does not count:
@@ -16,6 +16,7 @@ does not wait for it. A union does wait: its records are merged, and those witho
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from typing import Final
 
 from aflow.errors import FlowDefinitionError
 from aflow.graph.flow_graph import FlowGraph, check_parallelism
@@ -23,6 +24,9 @@ from aflow.graph.nodes import Broadcast, Edge, Forward, Kind, Node, Rebalance
 from aflow.graph.watermark_needs import watermark_needs, with_needs
 from aflow.graph.watermark_periods import watermark_periods, with_periods
 from aflow.model.key_groups import DEFAULT_KEY_GROUPS, KeyGroupRange, ranges
+
+#: Maximum number of steps after one another in a task. Each takes some three frames of the 1,000 that Python permits.
+LONGEST_CHAIN: Final = 128
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -94,6 +98,8 @@ def make_plan(
     graph.validate()
     drafts: list[_Draft] = []
     draft_of: dict[int, _Draft] = {}
+    #: Number of steps from the head of the task to each node.
+    depth_of: dict[int, int] = {}
     periods, needs = watermark_periods(graph), watermark_needs(graph)
     for node in graph:
         wanted = _parallelism(node, draft_of, parallelism)
@@ -103,9 +109,11 @@ def make_plan(
         )
         planned = with_periods(replace(node, inputs=inputs), periods.get(node.id, ()))
         planned = with_needs(planned, needs[node.id])
-        if chaining and _chainable(planned, draft_of, wanted):
+        depth = 1 + max((depth_of[edge.origin.id] for edge in inputs), default=0)
+        if chaining and depth <= LONGEST_CHAIN and _chainable(planned, draft_of, wanted):
             draft = draft_of[node.inputs[0].origin.id]
             draft.nodes.append(planned)
+            depth_of[node.id] = depth
         else:
             incoming = [
                 Channels(
@@ -117,6 +125,7 @@ def make_plan(
             ]
             draft = _Draft([planned], wanted, incoming)
             drafts.append(draft)
+            depth_of[node.id] = 1
         draft_of[node.id] = draft
     tasks = tuple(
         TaskPlan(index, tuple(draft.nodes), draft.parallelism, tuple(draft.incoming))

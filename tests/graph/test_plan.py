@@ -12,7 +12,7 @@ from aflow.api.windows import Tumbling
 from aflow.connect import Position, Reader, Source, Split
 from aflow.errors import FlowDefinitionError
 from aflow.graph.nodes import Broadcast, Custom, Forward, HashByKey, Rebalance
-from aflow.graph.plan import Plan
+from aflow.graph.plan import LONGEST_CHAIN, Plan
 from aflow.runtime.builtin_connectors import CollectSink
 from aflow.runtime.options import Options
 
@@ -196,6 +196,28 @@ def test_without_chaining_each_step_is_a_task_and_all_are_forwarded_to() -> None
 
     assert shape(plan) == [("source #1", 2), ("map #1", 2), ("to #1", 2)]
     assert exchanges(plan) == [("source #1", Forward, "map #1"), ("map #1", Forward, "to #1")]
+
+
+def test_a_chain_that_is_too_long_for_the_stack_continues_in_another_task() -> None:
+    flow = Flow("long")
+    stream = flow.source(Wide())
+    for _ in range(LONGEST_CHAIN):
+        stream = stream.map(abs)
+    stream.to(CollectSink())
+
+    tasks = flow.plan(parallelism=2).tasks
+
+    assert [len(task.nodes) for task in tasks] == [LONGEST_CHAIN, 2]
+    assert [type(one.edge.partitioning) for one in tasks[1].incoming] == [Forward]
+
+
+def test_readers_of_one_stream_do_not_make_a_chain_longer() -> None:
+    flow = Flow("wide")
+    numbers = flow.source(Wide())
+    for _ in range(LONGEST_CHAIN):
+        numbers.map(abs).to(CollectSink())
+
+    assert len(flow.plan().tasks) == 1
 
 
 def test_tasks_follow_their_upstream_tasks_and_are_numbered_in_that_order() -> None:
