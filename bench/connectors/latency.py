@@ -22,6 +22,7 @@ from bench.harness import Budget, Measurement, percentile, run_async
 
 RATE: Final = 200  # messages per second
 MESSAGES: Final = 300
+CHECKPOINTS: Final = timedelta(milliseconds=100)
 
 #: Time (s) between two messages that are sent until the first one is received, and the most for it and for the rest.
 _AGAIN: Final = 0.1
@@ -62,11 +63,11 @@ def added_latency(
 
 @asynccontextmanager
 async def flow_between(source: af.Source[Any], sink: af.Sink[Any]) -> AsyncGenerator[None]:
-    """Run a flow from ``source`` to ``sink``, with a checkpoint every 100 ms."""
+    """Run a flow from ``source`` to ``sink``, with checkpoints."""
     with TemporaryDirectory() as folder:
         flow = af.Flow("relay")
         flow.source(source, name="in").to(sink, name="out")
-        checkpointing = af.Checkpointing(storage=Path(folder), every=timedelta(milliseconds=100))
+        checkpointing = af.Checkpointing(storage=Path(folder), every=CHECKPOINTS)
         async with flow.start(checkpointing=checkpointing) as job:
             yield
             await job.cancel()
@@ -78,7 +79,9 @@ async def loop_beside(loop: Coroutine[Any, Any, None]) -> AsyncGenerator[None]:
     async with asyncio.TaskGroup() as group:
         task = group.create_task(loop)
         yield
-        task.cancel()
+        while not task.done():  # a command of redis-py may swallow a cancellation
+            task.cancel()
+            await asyncio.wait([task], timeout=0.1)
 
 
 async def _delays(running: AbstractAsyncContextManager[Ends]) -> list[float]:

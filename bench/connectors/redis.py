@@ -113,6 +113,7 @@ async def _relay(url: str, program: Program) -> AsyncGenerator[Ends]:
         async for fields in _entries(client, after):
             yield int(fields["n"])
 
+    await client.xadd(before, _record(-1))  # the source needs a stream that exists
     source = RedisSource(url, before)
     sink = RedisSink[dict[str, Any]](url, after, exactly_once=False)
     running = flow_between(source, sink) if program == "in_aflow" else loop_beside(by_hand())
