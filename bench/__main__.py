@@ -87,14 +87,14 @@ BENCHMARKS = [
     Benchmark(
         "nexmark",
         "the queries of Nexmark, equal to DuckDB: events/s and latency",
-        300_000,
+        200_000,
         3,
         has_parts=True,
     ),
     Benchmark(
         "nexmark_history",
         "the queries of Nexmark over history on a local Spark, equal to DuckDB",
-        200_000,
+        50_000,
         1,
         "nexmark.history",
         has_parts=True,
