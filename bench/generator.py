@@ -1,6 +1,6 @@
 """``generator``: the load of ``aflow bench`` itself. Its error at 5,000/s against a known delay, and its highest rate.
 
-The known delay is a loop of 50 µs in a step, so the latency of a record that does not wait is 50 µs. What is measured
+The known delay is a loop of 20 µs in a step, so the latency of a record that does not wait is 20 µs. What is measured
 beyond it is the error of the load, with the cost of the engine for one record. Each step also notes with its own clock
 when it ended, and the intended times are known, so the second figure compares percentiles of the same records.
 """
@@ -15,7 +15,7 @@ from aflow.bench import BenchResult, run
 from bench.harness import Budget, Measurement, percentile, run_async
 
 RATE = 5_000
-DELAY = 0.00005
+DELAY = 0.00002
 FASTEST = 500_000
 
 

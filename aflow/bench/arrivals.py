@@ -267,7 +267,7 @@ class ScheduleCursor:
         """``seconds`` is the end of the schedule (s since the start)."""
         self._blocks = schedule.blocks(seconds)
         #: The present block, and the place in it; empty at the end.
-        self._block: list[float] = next(self._blocks, [])
+        self._block: list[float] = next(self._blocks, list[float]())
         self._at = 0
         #: The number of records that were taken.
         self.taken = 0
@@ -287,7 +287,7 @@ class ScheduleCursor:
             self._at = end
             if end < len(block):
                 break
-            self._block, self._at = next(self._blocks, []), 0
+            self._block, self._at = next(self._blocks, list[float]()), 0
         self.taken += len(taken)
         return taken
 

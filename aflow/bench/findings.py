@@ -72,6 +72,11 @@ def saturated(result: BenchResult) -> str:
             f"the event loop: the process used {result.process.cpu:.0%} of a core; the busiest task is {name!r} with "
             f"{shares.busy:.0%} of the time"
         )
+    if shares.busy >= SATURATED:
+        return (
+            f"task {name!r}, which worked for {shares.busy:.0%} of the time, while the process got only "
+            f"{result.process.cpu:.0%} of a core: other programs used the machine"
+        )
     waiting = max(result.tasks.items(), key=lambda item: item[1].backpressured)
     if waiting[1].backpressured >= 0.2:
         return (

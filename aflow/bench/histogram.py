@@ -24,9 +24,8 @@ class LatencyHistogram:
 
     def __init__(self, encoded: bytes | None = None) -> None:
         """``encoded`` is the result of ``encode`` of another histogram."""
-        self._hdr: Any = (
-            HdrHistogram(1, _HIGHEST, _DIGITS) if encoded is None else HdrHistogram.decode(encoded)
-        )
+        untyped: Any = HdrHistogram
+        self._hdr = untyped(1, _HIGHEST, _DIGITS) if encoded is None else untyped.decode(encoded)
 
     @property
     def count(self) -> int:

@@ -104,8 +104,7 @@ def _maker(records: Records, source: str) -> Callable[[int], list[Any]]:
                 f"the load of source {source!r}: {shown(records)} returned {shown(made)}, which is no iterable; return "
                 f"or yield records, or take one parameter, the number of the record, and return that record"
             )
-        iterable: Iterable[Any] = made
-        return _Iterated(iter(iterable)).make
+        return _Iterated(iter(cast("Any", made))).make
     if isinstance(records, str | bytes) or not isinstance(records, Iterable):
         raise FlowDefinitionError(
             f"the load of source {source!r} is a function that makes records, or an iterable of records, not "
