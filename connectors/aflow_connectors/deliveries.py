@@ -148,7 +148,7 @@ class DeliveryLedger:
             parts = [*cast("Sequence[object]", position), 0][:4]
             if len(parts) == 4:
                 last, blocks, tail, prefetch = parts
-                if type(last) is type(prefetch) is int and type(blocks) in (list, tuple):
+                if type(last) is int and type(prefetch) is int and type(blocks) in (list, tuple):
                     given = [*cast("Sequence[object]", blocks), tail]
                     ids = [one for one in given if isinstance(one, bytes) and not len(one) % SIZE]
                     if len(ids) == len(given):
