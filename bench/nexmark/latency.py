@@ -12,6 +12,7 @@ import gc
 import time
 from array import array
 from bisect import bisect_left
+from collections.abc import Iterable
 from typing import Any, Final
 
 import aflow as af
@@ -67,12 +68,24 @@ def latencies(query: NexmarkQuery, events: list[MarketEvent]) -> list[float]:
         sink, start = run_async(_run(query, events))
     finally:
         gc.unfreeze()
+    results = zip(sink.timestamps, sink.arrivals, strict=True)
+    return delays(((at, arrival - start) for at, arrival in results), events, query.delay)
+
+
+def delays(
+    results: Iterable[tuple[int, float]], events: list[MarketEvent], delay: int
+) -> list[float]:
+    """Return the seconds from the planned time of the event that causes each result to its arrival.
+
+    ``results`` are timestamps, and arrivals in seconds since the first event. An event causes a result if it is the
+    first one that is at least ``delay`` later in event time.
+    """
     times = [event.at for event in events]
     found: list[float] = []
-    for timestamp, arrival in zip(sink.timestamps, sink.arrivals, strict=True):
-        cause = bisect_left(times, timestamp + query.delay)
+    for timestamp, arrival in results:
+        cause = bisect_left(times, timestamp + delay)
         if len(events) * WARM_UP <= cause < len(events):
-            found.append(arrival - start - cause / RATE)
+            found.append(arrival - cause / RATE)
     return found
 
 
