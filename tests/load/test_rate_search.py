@@ -99,6 +99,7 @@ def test_invalid_searches_are_refused(start: float, precision: float) -> None:
         RateSearch(start, precision)
 
 
+@pytest.mark.slow
 @virtual_time
 async def test_the_highest_rate_of_calls_is_found_and_the_calls_are_named() -> None:
     """Ten calls at once of 50 ms each: 200 a second."""
