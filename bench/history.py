@@ -70,12 +70,13 @@ def last_two(history: Path = HISTORY) -> tuple[Run, Run]:
 def run_in(file: Path) -> Run:
     """Return the run in a file of ``python -m bench all --json``. Raises ``SystemExit``."""
     try:
-        found = json.loads(file.read_text(encoding="utf-8"))
+        found: Any = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as exc:
         raise SystemExit(f"{file} cannot be read as a run: {exc}") from exc
     if not isinstance(found, dict) or "benchmarks" not in found:
         raise SystemExit(f"{file} is no run of all benchmarks: python -m bench all --json FILE")
-    return found
+    run: Run = found
+    return run
 
 
 def changes(before: Run, after: Run) -> Iterator[Change]:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from importlib.metadata import version
 from pathlib import Path
+from typing import Any
 
 #: Seconds of a call of the jobs ``async_…``.
 CALL = 0.01
@@ -44,11 +45,11 @@ class Task:
 class Outcome:
     """Result of a program, and its time."""
 
-    result: object
+    result: Any
     """An integer, or rows ``(key, start of the window, count, sum)``; equal for all peers."""
     seconds: float = 0.0
     """Time of the run. 0: that of the whole function, which ``main`` measures."""
-    delays: Sequence[float] = field(default_factory=list)
+    delays: Sequence[float] = field(default_factory=list[float])
     """Seconds from the intended sending of each event to its arrival: job ``latency``."""
     settings: str = ""
     """Settings that are not the defaults of the peer."""
@@ -80,12 +81,10 @@ def main(package: str, programs: Mapping[str, Prepare]) -> None:
     )
 
 
-def digest(result: object) -> str:
-    """Return a short text that is equal for equal results; rows are compared without their order."""
+def digest(result: Any) -> str:
+    """Return a short text that is equal for equal results, integers or rows; the order of rows does not count."""
     if isinstance(result, int):
         return str(result)
-    if not isinstance(result, Sequence):
-        raise TypeError(f"a result is an integer or rows, not {type(result).__name__}")
     rows = sorted(
         [str(key), int(start), int(count), int(total)] for key, start, count, total in result
     )

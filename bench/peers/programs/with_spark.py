@@ -83,7 +83,8 @@ def calls(task: Task) -> Run:
 
         def call_all(batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
             for batch in batches:
-                numbers = batch["id"].tolist()
+                column: Any = batch["id"]
+                numbers: list[int] = column.tolist()
                 for begin in range(0, len(numbers), capacity):
                     some: Any = asyncio.run(gather(numbers[begin : begin + capacity]))
                     yield pd.DataFrame({"n": some})

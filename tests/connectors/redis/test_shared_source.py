@@ -231,7 +231,8 @@ async def test_start_is_where_a_new_group_begins(
     redis_server: TestServer, stream: str, start: Any, expected: list[int]
 ) -> None:
     redis_server.add(stream, {"n": 0}, {"n": 1}, {"n": 2}, ids=["1000-0", "1000-1", "2000-0"])
-    given: Any = {stream: start["STREAM"]} if type(start) is dict else start
+    by_stream = start == {"STREAM": "1000-1"}
+    given: Any = {stream: "1000-1"} if by_stream else start
     reader = await opened(shared(redis_server, stream, start=given))
     redis_server.add(stream, {"n": 3}, ids=["3000-0"])
 
