@@ -2,7 +2,8 @@
 
 Chaining rule: a step runs in the task of its input if that is its only input, the records need no redistribution, and
 both have the same parallelism. A hash, rebalance or custom exchange from one subtask to one subtask redistributes
-nothing, so it is no exchange. A step calls the next one, so ``LONGEST_CHAIN`` steps at most follow each other in a task.
+nothing, so it is no exchange. A step calls the next one, so at most ``LONGEST_CHAIN`` steps follow each other in a
+task.
 
 Parallelism rule: a source has its own or the job's, bounded by the source; a step after an exchange has the one of the
 node or the job's; every other step has that of its input. A broadcast beside an input without exchange does not count:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, cast
 
 import pandas as pd
 from pyspark.sql import SparkSession, functions
@@ -83,8 +83,7 @@ def calls(task: Task) -> Run:
 
         def call_all(batches: Iterator[pd.DataFrame]) -> Iterator[pd.DataFrame]:
             for batch in batches:
-                column: Any = batch["id"]
-                numbers: list[int] = column.tolist()
+                numbers = [int(number) for number in cast("Any", batch)["id"]]
                 for begin in range(0, len(numbers), capacity):
                     some: Any = asyncio.run(gather(numbers[begin : begin + capacity]))
                     yield pd.DataFrame({"n": some})
