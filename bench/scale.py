@@ -76,19 +76,20 @@ def _growth(
 
 
 def _cost_with_keys(keys: int, records: int) -> float:
-    """Return the seconds of a record that is counted by key in windows; each key has the same number of records."""
+    """Return the seconds of a record that is counted by key in windows, two of each key in a window."""
     flow, counts = af.Flow("keys"), CountSink()
-    total = max(records, 2 * keys)
+    windows = max(1, records // (2 * keys))
+    total = windows * 2 * keys
     (
         flow.source(range(total))
-        .event_time(lambda _: 0)
+        .event_time(lambda n: n // (2 * keys) * 1_000)
         .key_by(lambda n: n % keys)
         .window(af.Tumbling(timedelta(seconds=1)))
         .fold(int, lambda count, _: count + 1, name="count")
         .to(counts)
     )
     seconds, _ = timed(lambda: run_async(flow.run()))
-    _check("keys", counts.count, keys)
+    _check("keys", counts.count, keys * windows)
     return seconds / total
 
 

@@ -28,6 +28,9 @@ ALL: Final = "all"
 SUITE: Final = "suite"
 UNIT: Final = "unit"
 
+#: Attribute of functions and classes whose settings are limited.
+_LIMITED: Final = "_aflow_limited"
+
 settings.register_profile(ALL, settings(), deadline=None, suppress_health_check=TIMED)
 settings.register_profile(SUITE, settings.get_profile(ALL), max_examples=50)
 settings.register_profile(UNIT, settings.get_profile(ALL), max_examples=10)
@@ -59,20 +62,31 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    for item in items:
-        limit_property(item)
+    # The parameters of a test share its function.
+    tests = {id(test): test for item in items if (test := getattr(item, "obj", None)) is not None}
+    cases = {id(case): case for item in items if (case := getattr(item, "cls", None)) is not None}
+    for test in tests.values():
+        limit_property(test)
+    for case in cases.values():
+        limit_rules(case)
 
 
-def limit_property(item: pytest.Item) -> None:
+def limit_property(test: Any) -> None:
     """Apply the profile to a property where its ``@settings`` override it: limits on time and on examples."""
-    test: Any = getattr(item, "obj", None)
-    # Hypothesis reads the settings of a function from this attribute, and those of rules from the class.
-    own = getattr(test, "_hypothesis_internal_use_settings", None)
-    if own is not None:
-        test._hypothesis_internal_use_settings = _limited(own)
-    case: Any = getattr(item, "cls", None)
-    if isinstance(getattr(case, "settings", None), settings):
+    # Methods share the settings of their function.
+    function = getattr(test, "__func__", test)
+    # Hypothesis reads the settings of a function from this attribute.
+    own = getattr(function, "_hypothesis_internal_use_settings", None)
+    if own is not None and not hasattr(function, _LIMITED):
+        function._hypothesis_internal_use_settings = _limited(own)
+        setattr(function, _LIMITED, True)
+
+
+def limit_rules(case: Any) -> None:
+    """Apply the profile to a state machine of Hypothesis, as to a property."""
+    if isinstance(getattr(case, "settings", None), settings) and _LIMITED not in vars(case):
         case.settings = _limited(case.settings)
+        setattr(case, _LIMITED, True)
 
 
 def _limited(own: settings) -> settings:

@@ -110,6 +110,12 @@ examples = {"function": 0, "rules": 0}
 def test_a_function(number):
     examples["function"] += 1
 
+@pytest.mark.parametrize("parameter", ["a", "b", "c"])
+@settings(max_examples=36)
+@given(st.integers())
+def test_a_function_with_parameters(parameter, number):
+    examples[parameter] = examples.get(parameter, 0) + 1
+
 class Rules(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
@@ -173,7 +179,7 @@ def test_a_test_that_leaves_a_thread_running_does_not_pass(tmp_path: Path) -> No
 def test_a_test_of_more_than_a_second_that_lacks_the_mark_slow_is_listed(tmp_path: Path) -> None:
     said = outcome(tmp_path, BUSY)
 
-    assert "5 passed" in said
+    assert "8 passed" in said
     _, _, listed = said.partition("tests of more than a second that lack the mark slow")
     names = re.findall(r"^\d\.\d s test_it\.py::(\w+)$", listed, re.MULTILINE)
     assert sorted(names) == ["test_a_busy_child", "test_a_busy_process"]
@@ -197,10 +203,10 @@ def test_properties_have_no_limit_on_time_and_as_many_examples_as_the_profile_sa
     all_of_them = outcome(tmp_path, COSTLY, "--hypothesis-profile=all", "-rP")
 
     for said in (few, half_of_them, all_of_them):
-        assert "5 passed" in said
-    assert "[('function', 10), ('rules', 10)]" in few
-    assert "[('function', 20), ('rules', 20)]" in half_of_them
-    assert "[('function', 40), ('rules', 40)]" in all_of_them
+        assert "8 passed" in said
+    assert "[('a', 10), ('b', 10), ('c', 10), ('function', 10), ('rules', 10)]" in few
+    assert "[('a', 18), ('b', 18), ('c', 18), ('function', 20), ('rules', 20)]" in half_of_them
+    assert "[('a', 36), ('b', 36), ('c', 36), ('function', 40), ('rules', 40)]" in all_of_them
 
 
 @pytest.mark.slow

@@ -26,8 +26,9 @@ from aflow.graph.watermark_needs import watermark_needs, with_needs
 from aflow.graph.watermark_periods import watermark_periods, with_periods
 from aflow.model.key_groups import DEFAULT_KEY_GROUPS, KeyGroupRange, ranges
 
-#: Maximum number of steps after one another in a task. Each takes some three frames of the 1,000 that Python permits.
-LONGEST_CHAIN: Final = 128
+#: Maximum number of steps after one another in a task. A watermark takes up to nine frames in each, of the 1,000 that
+#: Python permits.
+LONGEST_CHAIN: Final = 64
 
 
 @dataclass(frozen=True, slots=True, eq=False)

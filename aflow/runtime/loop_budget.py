@@ -9,7 +9,6 @@ It is smaller while other code runs between two turns of the job (``machines/hos
 from __future__ import annotations
 
 import asyncio
-import gc
 from collections.abc import Callable, Coroutine, Generator
 from contextlib import contextmanager
 from typing import Any, ClassVar, Final
@@ -17,6 +16,7 @@ from typing import Any, ClassVar, Final
 from aflow.machines.host_watch import HostWatch, Observed
 from aflow.machines.turns import Turn
 from aflow.runtime.clock import RuntimeClock, release_gil
+from aflow.runtime.garbage_collection import collections_so_far
 
 #: Seconds. Long enough that yielding costs little, short enough for a host that answers requests.
 DEFAULT_BUDGET: Final = 0.002
@@ -138,7 +138,7 @@ class LoopBudget:
 
     def _observed(self) -> Observed:
         cpu = None if self._cpu is None else self._cpu()
-        return Observed(self.steady(), self.own, cpu, gc.get_count()[1:])
+        return Observed(self.steady(), self.own, cpu, collections_so_far())
 
     def _renew(self) -> None:
         self._renewing = False

@@ -17,9 +17,10 @@ from bench.results import cpu_name
 
 LIMITS = """\
 Each peer does a job as a user of it would write it, in one process and on one core where that can be chosen. Input is
-made before the time begins; it ends with the result. So a job of PyFlink or Spark has their start in it, some seconds.
-Results are compared with those by hand. Windows of pathway and Spark call no Python function. FastStream passes each
-record through a broker, which the others do not have."""
+made before the time begins, except for pathway, whose sources make records one by one; the time ends with the result. A
+JVM and its session are started before, but a job of PyFlink has the start of its cluster in it, some seconds. Results
+are compared with those by hand. Windows of pathway and Spark call no Python function. FastStream passes each record
+through a broker, which the others do not have."""
 
 
 def main() -> None:

@@ -77,8 +77,8 @@ def contest(
         bench = _Bench(job, Path(folder), variables)
         entries = [Entry(peer, max(1, int(wanted * peer.share))) for peer in peers]
         for number in range(rounds):
-            # Each begins once: what runs after an idle moment of the machine has an advantage.
-            turn = number % len(entries)
+            # Another one begins each round: a program after an idle moment of the machine has an advantage.
+            turn = number * len(entries) // rounds
             for entry in (*entries[turn:], *entries[:turn]):
                 if not entry.problem:
                     tell(f"{job.name}: {entry.peer.name}, run {number + 1} of {rounds}")
@@ -106,10 +106,11 @@ class _Bench:
             return
         try:
             outcome = self._outcome(peer, self._job, entry.records)
+            right = self._right_result(entry.records)
         except Unavailable as exc:
             entry.problem = str(exc)
+            entry.runs.clear()
             return
-        right = self._right_result(entry.records)
         if outcome["digest"] != right:
             entry.problem = f"wrong result: {outcome['digest']}, not {right}"
             entry.runs.clear()

@@ -172,13 +172,12 @@ class CallSlots:
         if not self._wake_scheduled:
             self._wake_later()
             return False
-        return now >= self._turn_ends
+        # Slots whose calls return at once check their turns themselves.
+        return now >= self._turn_ends and not self._at_once
 
     def _wake_rest(self) -> None:
         self._wake_scheduled = False
-        if self._pausing:
-            self._wake_later()
-        else:
+        if not self._pausing:
             self._at_once = False
             self._operator.on_ready()
 
@@ -349,6 +348,7 @@ class CallSlots:
             await self._loop_budget.hand_over()
         finally:
             self._pausing = False
+            self._wake_later()  # for slots whose wake-up came meanwhile
 
     def _broke(self, error: BaseException) -> None:
         """End the job: a slot failed."""

@@ -8,7 +8,16 @@ import time
 
 from bench.events import HandWritten, make_events
 from bench.peers.programs.protocol import CALL, RATE, Outcome, Run, Task, main
-from bench.peers.programs.work import add_one, double, due, keep, rows_in
+from bench.peers.programs.work import (
+    add_one,
+    double,
+    due,
+    is_event,
+    keep,
+    rows_in,
+    same,
+    time_of_sending,
+)
 
 
 def stateless(task: Task) -> Run:
@@ -87,8 +96,9 @@ def latency(task: Task) -> Run:
 
         async def receive() -> None:
             while len(delays) < task.records:
-                _, at = await queue.get()
-                delays.append(time.perf_counter() - at)
+                event = same(await queue.get())
+                if is_event(event):
+                    delays.append(time.perf_counter() - time_of_sending(event))
 
         async with asyncio.TaskGroup() as group:
             group.create_task(send())

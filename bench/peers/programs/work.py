@@ -56,6 +56,21 @@ def time_of(event: Any) -> datetime:
     return EPOCH + timedelta(milliseconds=event["ts"])
 
 
+def same(event: tuple[int, float]) -> tuple[int, float]:
+    """First step of ``latency``."""
+    return event
+
+
+def is_event(event: tuple[int, float]) -> bool:
+    """Second step of ``latency``: true for all."""
+    return event[0] >= 0
+
+
+def time_of_sending(event: tuple[int, float]) -> float:
+    """Third step of ``latency``."""
+    return event[1]
+
+
 def rows_in(folder: Path, pattern: str = "*.jsonl") -> list[Any]:
     """Return the rows in the JSON lines of all files of a folder."""
     return [json.loads(line) for file in sorted(folder.rglob(pattern)) for line in file.open("rb")]

@@ -12,7 +12,7 @@ import time
 from faststream.nats import NatsBroker
 
 from bench.peers.programs.protocol import CALL, RATE, Outcome, Run, Task, main
-from bench.peers.programs.work import add_one, double, due, keep
+from bench.peers.programs.work import add_one, double, due, is_event, keep, same, time_of_sending
 
 _SUBJECT = "records"
 
@@ -80,17 +80,19 @@ def latency(task: Task) -> Run:
         broker, delays, done = _broker(), list[float](), asyncio.Event()
 
         @broker.subscriber(_SUBJECT)
-        async def handle(at: float) -> None:
-            delays.append(time.perf_counter() - at)
+        async def handle(event: tuple[int, float]) -> None:
+            event = same(event)
+            if is_event(event):
+                delays.append(time.perf_counter() - time_of_sending(event))
             if len(delays) == task.records:
                 done.set()
 
         async with broker:
             await broker.start()
-            for _, at in due(task.records, RATE):
-                if (wait := at - time.perf_counter()) > 0:
+            for event in due(task.records, RATE):
+                if (wait := event[1] - time.perf_counter()) > 0:
                     await asyncio.sleep(wait)
-                await broker.publish(at, _SUBJECT)
+                await broker.publish(event, _SUBJECT)
             await done.wait()
         return delays
 

@@ -24,6 +24,7 @@ from pyflink.datastream.functions import (
     ProcessWindowFunction,
 )
 from pyflink.datastream.window import TumblingEventTimeWindows
+from pyflink.java_gateway import get_gateway
 
 from bench.events import DISORDER, WINDOW, make_events
 from bench.peers.programs.protocol import CALL, Outcome, Run, Task, main
@@ -180,6 +181,7 @@ def calls(task: Task) -> Run:
 
 if __name__ == "__main__":
     os.environ.setdefault("_JAVA_OPTIONS", "-Xmx2g")
+    get_gateway()  # the JVM
     main(
         "apache-flink",
         {
