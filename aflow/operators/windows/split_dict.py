@@ -46,7 +46,7 @@ class SplitDict(Generic[V]):
 
     def getter(self) -> Callable[[Hashable, D], V | D]:
         """Return ``get(key, default)`` of the present entries, to be read once for a pass over keys."""
-        return self._parts[0].get if len(self._parts) == 1 else self._get
+        return self._parts[0].get if len(self._parts) == 1 else self._getter_of_parts()
 
     def items(self) -> Iterator[tuple[Hashable, V]]:
         """Iterate over keys and values in order of insertion."""
@@ -62,5 +62,19 @@ class SplitDict(Generic[V]):
             yield from discarded(part)
         self._parts = [{}]
 
-    def _get(self, key: Hashable, default: D) -> V | D:
-        return self.part_of(key).get(key, default)
+    def _getter_of_parts(self) -> Callable[[Hashable, D], V | D]:
+        parts = self._parts
+        #: The part of the last key.
+        part = parts[0]
+
+        def get(key: Hashable, default: D) -> V | D:
+            nonlocal part
+            if key in part:
+                return part[key]
+            for other in parts:
+                if key in other:
+                    part = other
+                    return other[key]
+            return default
+
+        return get
