@@ -10,7 +10,7 @@ import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 HISTORY: Final = Path(__file__).with_name("history.jsonl")
 
@@ -73,9 +73,9 @@ def run_in(file: Path) -> Run:
         found: Any = json.loads(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as exc:
         raise SystemExit(f"{file} cannot be read as a run: {exc}") from exc
-    if not isinstance(found, dict) or "benchmarks" not in found:
+    run = cast("Run", found) if isinstance(found, dict) else Run()
+    if "benchmarks" not in run:
         raise SystemExit(f"{file} is no run of all benchmarks: python -m bench all --json FILE")
-    run: Run = found
     return run
 
 

@@ -28,7 +28,7 @@ class Timed(af.KeyedProcess[int, int, int]):
     fired = 0
 
     def process(self, value: int, ctx: af.Context[int]) -> list[int]:
-        ctx.set_event_timer(ctx.timestamp + 1)
+        ctx.set_event_timer(value + 1)
         return [value]
 
     def on_timer(self, at: int, ctx: af.Context[int]) -> list[int]:
