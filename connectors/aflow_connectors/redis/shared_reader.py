@@ -8,8 +8,10 @@ creates the group. A reader that continues at a position and finds no group does
 consumer. The id of an entry identifies it (``deliveries.py``): one that was read before the position is not read again,
 and the next checkpoint acknowledges it.
 
-**Consumers that do not return.** Entries that have been pending for longer than ``claim_after`` are claimed by any
-reader of the group (``XAUTOCLAIM``). Their former consumer may have counted them: a group is at least once.
+**Consumers that do not return.** Entries that have been pending for another consumer for longer than ``claim_after``
+are claimed by any reader of the group. Their former consumer may have counted them: a group is at least once. A script
+claims (``XPENDING``, ``XCLAIM``), since ``XAUTOCLAIM`` removes pending entries that do not exist any more from the
+lists of all consumers, also of those that have read them and wait for a checkpoint.
 
 **Removed entries.** Trimming removes entries whether they were delivered or not. The server counts the entries that the
 group has got (``entries-read``). If no entry up to the last delivered one is left, those that are left follow it, and
@@ -18,7 +20,11 @@ group has got (``entries-read``). If no entry up to the last delivered one is le
 
 have been removed undelivered. The script that reads compares these counters in the same step. Where the server does not
 know ``entries-read``, as after a start in the middle, until the end is reached, the removal is not noticed. A pending
-entry that was removed has no fields any more; it counts as lost unless it was read before.
+entry that was removed has no fields any more; it counts as lost unless this consumer has read it. With
+``on_lost_entries="fail"`` it remains pending, so the error is the same after a restart.
+
+**End.** With ``until="now"`` the reader ends as soon as the group has got the last id that the stream had when it was
+opened, or when there is no new entry: the last ones may have been removed.
 """
 
 from __future__ import annotations
@@ -39,7 +45,7 @@ from aflow_connectors.redis.client import RedisLink, RedisUnavailable
 from aflow_connectors.redis.entries import Entry
 from aflow_connectors.redis.entry_format import EntriesDecoder
 from aflow_connectors.redis.entry_ids import BEGINNING, EntryId, id_of_time
-from aflow_connectors.redis.scripts import READ_SHARED, START_GROUP
+from aflow_connectors.redis.scripts import CLAIM, READ_SHARED, START_GROUP
 from aflow_connectors.redis.stream import StreamSettings
 
 T = TypeVar("T")
@@ -53,8 +59,10 @@ _SLICE: Final = 0.2
 _PAGE: Final = 4096
 #: Number of entries that are acknowledged by one command.
 _ACKNOWLEDGED: Final = 1000
-#: Number of entries that are claimed at a time: each request of the server looks at ten times as many.
-_CLAIMED: Final = 100
+#: Number of entries that are claimed at a time.
+_CLAIMED: Final = 1000
+#: Number of pending entries that the server lists at a time to find them.
+_PENDING: Final = 1000
 
 
 class SharedEntryReader(Reader[T], Generic[T]):
@@ -232,19 +240,29 @@ class SharedEntryReader(Reader[T], Generic[T]):
         idle = self._sharing.claim_after
         if idle is None or now < self._claims_at:
             return False
-        _, entries, removed = await self._link.command_once(
-            *("XAUTOCLAIM", self._stream, self._group, self._sharing.consumer),
-            *(max(1, int(idle * 1000)), "0-0", "COUNT", min(room, _CLAIMED)),
+        found = await self._link.script_once(
+            CLAIM,
+            [self._stream],
+            [
+                *(self._group, self._sharing.consumer),
+                *(max(1, int(idle * 1000)), min(room, _CLAIMED), _PENDING),
+            ],
         )
-        if not entries:
+        entries: Sequence[Entry] = found[0]
+        removed: Sequence[str | bytes] = found[1]
+        if not entries and not removed:
             self._claims_at = now + idle / 2
-        self._report_lost(len(removed), "were claimed")
-        # The server also claims what this consumer has got and not acknowledged.
+            return False
+        lost = [id for id in removed if self._is_unread(id)]
+        self._report_lost(len(lost), "were claimed")
+        if removed:
+            await self._link.command_once("XACK", self._stream, self._group, *removed)
+        # Another consumer may have claimed entries of this one before.
         known = self._ledger.unacknowledged_tags()
         await self._deliver(
             [one for one in entries if EntryId.parse(_text(one[0])).tag() not in known]
         )
-        return bool(self._delivered)
+        return True
 
     async def _fetch_new(self, room: int) -> bool:
         """Fetch entries that no consumer has got. Return False if there are none."""
@@ -261,16 +279,15 @@ class SharedEntryReader(Reader[T], Generic[T]):
 
     async def _deliver(self, entries: Sequence[Entry]) -> None:
         """Add delivered entries. Acknowledge those that were removed before they were read."""
-        gone = [
-            id
-            for id, fields in entries
-            if not fields and self._ledger.recognise([EntryId.parse(_text(id)).packed()]).fresh
-        ]
+        gone = {id for id, fields in entries if not fields and self._is_unread(id)}
         self._report_lost(len(gone), "were pending")
         if gone:
             await self._link.command_once("XACK", self._stream, self._group, *gone)
             entries = [one for one in entries if one[0] not in gone]
         self._delivered.extend(entries)
+
+    def _is_unread(self, id: str | bytes) -> bool:
+        return bool(self._ledger.recognise([EntryId.parse(_text(id)).packed()]).fresh)
 
     def _report_lost(self, count: int, which: str) -> None:
         """Apply ``on_lost_entries``. Raises ``SourceError`` if it is "fail"."""
