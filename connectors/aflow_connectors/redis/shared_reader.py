@@ -99,6 +99,8 @@ class SharedEntryReader(Reader[T], Generic[T]):
         self._delivered: deque[Entry] = deque()
         #: True if entries may be pending for this consumer that are neither delivered nor in the ledger.
         self._must_look = True
+        #: Number of times that they were looked for.
+        self._looks = 0
         #: The id after which pending entries of this consumer are to be read; None: all were read.
         self._pending_after: EntryId | None = None
         #: The last id that the group has got.
@@ -137,20 +139,34 @@ class SharedEntryReader(Reader[T], Generic[T]):
 
     async def on_checkpoint_completed(self, position: Position) -> None:
         covered = self._ledger.number_at(position)
+        # Else pending entries up to it may not be in the ledger.
+        is_complete, looks = not self._must_look and self._pending_after is None, self._looks
         tags = [*self._ledger.take_covered(covered), *self._ledger.take_late(covered)]
         try:
             for start in range(0, len(tags), _ACKNOWLEDGED):
-                some = tags[start : start + _ACKNOWLEDGED]
-                ids = [str(EntryId.of_tag(tag)) for tag in some]
-                await self._link.command_once("XACK", self._stream, self._group, *ids)
+                await self._acknowledge(tags[start : start + _ACKNOWLEDGED])
         except RedisUnavailable:
             # `read` looks for pending entries again, and the next checkpoint acknowledges them.
             self._must_look = True
             return
-        self._ledger.settle(covered)
+        if is_complete and not self._must_look and looks == self._looks:
+            self._ledger.settle(covered)
 
     async def close(self) -> None:
         await self._link.close()
+
+    async def _acknowledge(self, tags: Sequence[int]) -> None:
+        """Acknowledge entries. Raises ``RedisUnavailable`` if ``read`` will look for pending entries again."""
+        command = ("XACK", self._stream, self._group, *(str(EntryId.of_tag(tag)) for tag in tags))
+        if not self._is_over:
+            try:
+                await self._link.command_once(*command)
+            except RedisUnavailable:
+                if not self._is_over:
+                    raise
+            else:
+                return
+        await self._link.command(*command)
 
     def _start(self, *, later: bool) -> str:
         """Return the id after which a new group begins, "earliest" or "latest". Raises ``SourceError``."""
@@ -205,6 +221,7 @@ class SharedEntryReader(Reader[T], Generic[T]):
         try:
             if self._must_look:
                 self._must_look = False
+                self._looks += 1
                 self._pending_after = BEGINNING
                 self._delivered.clear()
                 self._ledger.on_connection_lost()
