@@ -72,7 +72,7 @@ class DeliveryPause:
             )
 
     def becomes_idle(self, unacknowledged: int, now: float) -> bool:
-        """Return True once there was neither a message nor a stall for ``idle_after``. Call it after each wait."""
+        """Return True once there was no message for ``idle_after``, nor a stall in which this was called."""
         after, since = self._idle_after, self._since
         if unacknowledged >= self._prefetch:
             self._is_stalled = True

@@ -131,11 +131,8 @@ class SharedEntryReader(Reader[T], Generic[T]):
                     return chunk
             elif self._is_over:
                 return None
-            else:
-                await self._link.repeat(self._fetch)
-                now = asyncio.get_running_loop().time()
-                if self._pause.becomes_idle(self._ledger.unacknowledged, now):
-                    return Chunk([], self._ledger.position(), idle=True)
+            elif await self._link.repeat(self._fetch):
+                return Chunk([], self._ledger.position(), idle=True)
 
     async def on_checkpoint_completed(self, position: Position) -> None:
         covered = self._ledger.number_at(position)
@@ -214,8 +211,11 @@ class SharedEntryReader(Reader[T], Generic[T]):
             return None
         return Chunk(decoded.values, self._ledger.position(), decoded.timestamps, decoded.rejected)
 
-    async def _fetch(self) -> None:
-        """Fetch entries, or wait for some for a moment. Raises ``RedisUnavailable``."""
+    async def _fetch(self) -> bool:
+        """Fetch entries, or wait for some for a moment. Return True if the stream becomes idle.
+
+        Raises ``RedisUnavailable``.
+        """
         now = asyncio.get_running_loop().time()
         self._pause.begin(now)
         try:
@@ -227,20 +227,35 @@ class SharedEntryReader(Reader[T], Generic[T]):
                 self._ledger.on_connection_lost()
             if self._pending_after is not None:
                 await self._fetch_pending(self._pending_after)
-                return
+                return False
+            has_ended = self._end is not None and self._last >= self._end
             room = self._sharing.prefetch - self._ledger.unacknowledged
-            if room <= 0:
+            if room <= 0 and not (has_ended and self._sharing.claim_after is None):
                 self._pause.warn_if_stalled(self._ledger.unacknowledged, now)
                 await asyncio.sleep(_SLICE)
-            elif not (await self._claim(room, now) or await self._fetch_new(room)):
-                if self._end is not None and self._last >= self._end:
-                    self._is_over = True
-                else:
-                    await self._wait()
+            elif await self._claim(room, now):
+                pass
+            elif has_ended:
+                self._is_over = True
+            elif not await self._fetch_new(room):
+                return await self._on_no_entries()
         except RedisUnavailable:
-            # The answer may have had entries, which are pending now.
+            # The answer may have had entries, which are pending now. Others may have been added meanwhile.
             self._must_look = True
+            self._pause.on_connected()
             raise
+        return False
+
+    async def _on_no_entries(self) -> bool:
+        """End, or wait for a moment for a new entry. Return True, at once, if the stream becomes idle."""
+        if self._end is not None:
+            self._is_over = True
+            return False
+        now = asyncio.get_running_loop().time()
+        if self._pause.becomes_idle(self._ledger.unacknowledged, now):
+            return True
+        await self._wait()
+        return False
 
     async def _fetch_pending(self, after: EntryId) -> None:
         """Fetch entries that are pending for this consumer."""
