@@ -2,12 +2,14 @@
 
 There is none either because nothing was sent, or because all messages that the server delivers without an
 acknowledgement (``prefetch``) wait for a checkpoint. The first makes the input *idle* after a time, once. The second is
-a stall that a warning reports, since only a checkpoint ends it.
+a stall that a warning reports, since only a checkpoint ends it. Messages may have waited behind a stall, so the time
+until the input is idle begins at its end.
 """
 
 from __future__ import annotations
 
 import logging
+import math
 from typing import Final
 
 _logger = logging.getLogger("aflow.connectors")
@@ -29,12 +31,15 @@ class DeliveryPause:
         self._idle_after = idle_after
         #: Time since which there is no message; None while there are some.
         self._since: float | None = None
+        self._is_stalled = False
+        #: Time at which the last stall was found to be over.
+        self._stalled_until = -math.inf
         self._is_idle = False
         self._warned_at: float | None = None
 
     def on_messages(self) -> None:
         """End the pause: messages were read."""
-        self._since, self._is_idle = None, False
+        self._since, self._is_idle, self._is_stalled = None, False, False
 
     def on_connected(self) -> None:
         """Begin the pause anew: messages may be on their way again. An idle input remains idle."""
@@ -67,9 +72,14 @@ class DeliveryPause:
             )
 
     def becomes_idle(self, unacknowledged: int, now: float) -> bool:
-        """Return True once the pause has lasted for ``idle_after``. A stalled input may have messages."""
+        """Return True once there was no message for ``idle_after``, nor a stall in which this was called."""
         after, since = self._idle_after, self._since
-        if after is None or since is None or self._is_idle or unacknowledged >= self._prefetch:
+        if unacknowledged >= self._prefetch:
+            self._is_stalled = True
             return False
-        self._is_idle = now - since >= after
+        if self._is_stalled:
+            self._is_stalled, self._stalled_until = False, now
+        if after is None or since is None or self._is_idle:
+            return False
+        self._is_idle = now - max(since, self._stalled_until) >= after
         return self._is_idle

@@ -187,7 +187,7 @@ class RedisLink:
         self._failed = failed
         self._client = server.open(as_text=as_text)
         # Raw answers: the client makes dicts of fields, and drops fields of equal names.
-        for name in ("XRANGE", "XREADGROUP", "XAUTOCLAIM"):
+        for name in ("XRANGE", "XREADGROUP"):
             self._client.set_response_callback(name, _unchanged)
         self._retries = Retries(
             f"{what} at {server.place}", server.reconnect, lost=(RedisUnavailable,), failed=failed

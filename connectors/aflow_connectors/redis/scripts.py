@@ -93,6 +93,31 @@ Return ``ok``, the number of entries that were removed undelivered, the last id 
 ``fail`` delivers nothing, ``latest`` continues at the end.
 """
 
+CLAIM: Final = """
+local ids, removed, start = {}, {}, '-'
+local most, page = tonumber(ARGV[4]), tonumber(ARGV[5])
+while #ids + #removed < most do
+    local due = redis.pcall('XPENDING', KEYS[1], ARGV[1], 'IDLE', ARGV[3], start, '+', page)
+    if due['err'] then return string.find(due['err'], 'NOGROUP') and {{}, {}} or due end
+    for _, one in ipairs(due) do
+        if one[2] ~= ARGV[2] and #ids + #removed < most then
+            local found = redis.call('XRANGE', KEYS[1], one[1], one[1])
+            table.insert(#found > 0 and ids or removed, one[1])
+        end
+    end
+    if #due < page then break end
+    start = '(' .. due[#due][1]
+end
+if #ids == 0 then return {{}, removed} end
+return {redis.call('XCLAIM', KEYS[1], ARGV[1], ARGV[2], ARGV[3], unpack(ids)), removed}
+"""
+"""Claim at most ARGV[4] entries of group ARGV[1] for consumer ARGV[2].
+
+They are entries that others have got and not acknowledged for ARGV[3] ms. Return them, and the ids of those that do not
+exist any more. The latter remain pending for their consumers, so they are found again if the answer is lost. None if
+the group is missing. ARGV[5] is the number of pending entries that are listed at a time.
+"""
+
 BEGIN: Final = """
 local run = redis.call('HGET', KEYS[1], 'run')
 local found = redis.call('HGETALL', KEYS[1])

@@ -8,8 +8,10 @@ creates the group. A reader that continues at a position and finds no group does
 consumer. The id of an entry identifies it (``deliveries.py``): one that was read before the position is not read again,
 and the next checkpoint acknowledges it.
 
-**Consumers that do not return.** Entries that have been pending for longer than ``claim_after`` are claimed by any
-reader of the group (``XAUTOCLAIM``). Their former consumer may have counted them: a group is at least once.
+**Consumers that do not return.** Entries that have been pending for another consumer for longer than ``claim_after``
+are claimed by any reader of the group. Their former consumer may have counted them: a group is at least once. A script
+claims (``XPENDING``, ``XCLAIM``), since ``XAUTOCLAIM`` removes pending entries that do not exist any more from the
+lists of all consumers, also of those that have read them and wait for a checkpoint.
 
 **Removed entries.** Trimming removes entries whether they were delivered or not. The server counts the entries that the
 group has got (``entries-read``). If no entry up to the last delivered one is left, those that are left follow it, and
@@ -18,7 +20,11 @@ group has got (``entries-read``). If no entry up to the last delivered one is le
 
 have been removed undelivered. The script that reads compares these counters in the same step. Where the server does not
 know ``entries-read``, as after a start in the middle, until the end is reached, the removal is not noticed. A pending
-entry that was removed has no fields any more; it counts as lost unless it was read before.
+entry that was removed has no fields any more; it counts as lost unless this consumer has read it. With
+``on_lost_entries="fail"`` it remains pending, so the error is the same after a restart.
+
+**End.** With ``until="now"`` the reader ends as soon as the group has got the last id that the stream had when it was
+opened, or when there is no new entry: the last ones may have been removed.
 """
 
 from __future__ import annotations
@@ -39,7 +45,7 @@ from aflow_connectors.redis.client import RedisLink, RedisUnavailable
 from aflow_connectors.redis.entries import Entry
 from aflow_connectors.redis.entry_format import EntriesDecoder
 from aflow_connectors.redis.entry_ids import BEGINNING, EntryId, id_of_time
-from aflow_connectors.redis.scripts import READ_SHARED, START_GROUP
+from aflow_connectors.redis.scripts import CLAIM, READ_SHARED, START_GROUP
 from aflow_connectors.redis.stream import StreamSettings
 
 T = TypeVar("T")
@@ -53,8 +59,10 @@ _SLICE: Final = 0.2
 _PAGE: Final = 4096
 #: Number of entries that are acknowledged by one command.
 _ACKNOWLEDGED: Final = 1000
-#: Number of entries that are claimed at a time: each request of the server looks at ten times as many.
-_CLAIMED: Final = 100
+#: Number of entries that are claimed at a time.
+_CLAIMED: Final = 1000
+#: Number of pending entries that the server lists at a time to find them.
+_PENDING: Final = 1000
 
 
 class SharedEntryReader(Reader[T], Generic[T]):
@@ -91,6 +99,8 @@ class SharedEntryReader(Reader[T], Generic[T]):
         self._delivered: deque[Entry] = deque()
         #: True if entries may be pending for this consumer that are neither delivered nor in the ledger.
         self._must_look = True
+        #: Number of times that they were looked for.
+        self._looks = 0
         #: The id after which pending entries of this consumer are to be read; None: all were read.
         self._pending_after: EntryId | None = None
         #: The last id that the group has got.
@@ -121,28 +131,39 @@ class SharedEntryReader(Reader[T], Generic[T]):
                     return chunk
             elif self._is_over:
                 return None
-            else:
-                await self._link.repeat(self._fetch)
-                now = asyncio.get_running_loop().time()
-                if self._pause.becomes_idle(self._ledger.unacknowledged, now):
-                    return Chunk([], self._ledger.position(), idle=True)
+            elif await self._link.repeat(self._fetch):
+                return Chunk([], self._ledger.position(), idle=True)
 
     async def on_checkpoint_completed(self, position: Position) -> None:
         covered = self._ledger.number_at(position)
+        # Else pending entries up to it may not be in the ledger.
+        is_complete, looks = not self._must_look and self._pending_after is None, self._looks
         tags = [*self._ledger.take_covered(covered), *self._ledger.take_late(covered)]
         try:
             for start in range(0, len(tags), _ACKNOWLEDGED):
-                some = tags[start : start + _ACKNOWLEDGED]
-                ids = [str(EntryId.of_tag(tag)) for tag in some]
-                await self._link.command_once("XACK", self._stream, self._group, *ids)
+                await self._acknowledge(tags[start : start + _ACKNOWLEDGED])
         except RedisUnavailable:
             # `read` looks for pending entries again, and the next checkpoint acknowledges them.
             self._must_look = True
             return
-        self._ledger.settle(covered)
+        if is_complete and not self._must_look and looks == self._looks:
+            self._ledger.settle(covered)
 
     async def close(self) -> None:
         await self._link.close()
+
+    async def _acknowledge(self, tags: Sequence[int]) -> None:
+        """Acknowledge entries. Raises ``RedisUnavailable`` if ``read`` will look for pending entries again."""
+        command = ("XACK", self._stream, self._group, *(str(EntryId.of_tag(tag)) for tag in tags))
+        if not self._is_over:
+            try:
+                await self._link.command_once(*command)
+            except RedisUnavailable:
+                if not self._is_over:
+                    raise
+            else:
+                return
+        await self._link.command(*command)
 
     def _start(self, *, later: bool) -> str:
         """Return the id after which a new group begins, "earliest" or "latest". Raises ``SourceError``."""
@@ -190,32 +211,51 @@ class SharedEntryReader(Reader[T], Generic[T]):
             return None
         return Chunk(decoded.values, self._ledger.position(), decoded.timestamps, decoded.rejected)
 
-    async def _fetch(self) -> None:
-        """Fetch entries, or wait for some for a moment. Raises ``RedisUnavailable``."""
+    async def _fetch(self) -> bool:
+        """Fetch entries, or wait for some for a moment. Return True if the stream becomes idle.
+
+        Raises ``RedisUnavailable``.
+        """
         now = asyncio.get_running_loop().time()
         self._pause.begin(now)
         try:
             if self._must_look:
                 self._must_look = False
+                self._looks += 1
                 self._pending_after = BEGINNING
                 self._delivered.clear()
                 self._ledger.on_connection_lost()
             if self._pending_after is not None:
                 await self._fetch_pending(self._pending_after)
-                return
+                return False
+            has_ended = self._end is not None and self._last >= self._end
             room = self._sharing.prefetch - self._ledger.unacknowledged
-            if room <= 0:
+            if room <= 0 and not (has_ended and self._sharing.claim_after is None):
                 self._pause.warn_if_stalled(self._ledger.unacknowledged, now)
                 await asyncio.sleep(_SLICE)
-            elif not (await self._claim(room, now) or await self._fetch_new(room)):
-                if self._end is not None and self._last >= self._end:
-                    self._is_over = True
-                else:
-                    await self._wait()
+            elif await self._claim(room, now):
+                pass
+            elif has_ended:
+                self._is_over = True
+            elif not await self._fetch_new(room):
+                return await self._on_no_entries()
         except RedisUnavailable:
-            # The answer may have had entries, which are pending now.
+            # The answer may have had entries, which are pending now. Others may have been added meanwhile.
             self._must_look = True
+            self._pause.on_connected()
             raise
+        return False
+
+    async def _on_no_entries(self) -> bool:
+        """End, or wait for a moment for a new entry. Return True, at once, if the stream becomes idle."""
+        if self._end is not None:
+            self._is_over = True
+            return False
+        now = asyncio.get_running_loop().time()
+        if self._pause.becomes_idle(self._ledger.unacknowledged, now):
+            return True
+        await self._wait()
+        return False
 
     async def _fetch_pending(self, after: EntryId) -> None:
         """Fetch entries that are pending for this consumer."""
@@ -232,19 +272,29 @@ class SharedEntryReader(Reader[T], Generic[T]):
         idle = self._sharing.claim_after
         if idle is None or now < self._claims_at:
             return False
-        _, entries, removed = await self._link.command_once(
-            *("XAUTOCLAIM", self._stream, self._group, self._sharing.consumer),
-            *(max(1, int(idle * 1000)), "0-0", "COUNT", min(room, _CLAIMED)),
+        found = await self._link.script_once(
+            CLAIM,
+            [self._stream],
+            [
+                *(self._group, self._sharing.consumer),
+                *(max(1, int(idle * 1000)), min(room, _CLAIMED), _PENDING),
+            ],
         )
-        if not entries:
+        entries: Sequence[Entry] = found[0]
+        removed: Sequence[str | bytes] = found[1]
+        if not entries and not removed:
             self._claims_at = now + idle / 2
-        self._report_lost(len(removed), "were claimed")
-        # The server also claims what this consumer has got and not acknowledged.
+            return False
+        lost = [id for id in removed if self._is_unread(id)]
+        self._report_lost(len(lost), "were claimed")
+        if removed:
+            await self._link.command_once("XACK", self._stream, self._group, *removed)
+        # Another consumer may have claimed entries of this one before.
         known = self._ledger.unacknowledged_tags()
         await self._deliver(
             [one for one in entries if EntryId.parse(_text(one[0])).tag() not in known]
         )
-        return bool(self._delivered)
+        return True
 
     async def _fetch_new(self, room: int) -> bool:
         """Fetch entries that no consumer has got. Return False if there are none."""
@@ -261,16 +311,15 @@ class SharedEntryReader(Reader[T], Generic[T]):
 
     async def _deliver(self, entries: Sequence[Entry]) -> None:
         """Add delivered entries. Acknowledge those that were removed before they were read."""
-        gone = [
-            id
-            for id, fields in entries
-            if not fields and self._ledger.recognise([EntryId.parse(_text(id)).packed()]).fresh
-        ]
+        gone = {id for id, fields in entries if not fields and self._is_unread(id)}
         self._report_lost(len(gone), "were pending")
         if gone:
             await self._link.command_once("XACK", self._stream, self._group, *gone)
             entries = [one for one in entries if one[0] not in gone]
         self._delivered.extend(entries)
+
+    def _is_unread(self, id: str | bytes) -> bool:
+        return bool(self._ledger.recognise([EntryId.parse(_text(id)).packed()]).fresh)
 
     def _report_lost(self, count: int, which: str) -> None:
         """Apply ``on_lost_entries``. Raises ``SourceError`` if it is "fail"."""

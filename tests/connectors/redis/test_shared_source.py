@@ -8,55 +8,25 @@ from typing import Any
 
 import pytest
 
-from aflow.connect import Chunk, Reader, SourceError
+from aflow.connect import SourceError
 from aflow.errors import FlowDefinitionError
 from aflow.model.codecs import PLAIN
 from aflow.testing import check_source
 from aflow_connectors.formats import Raw
-from aflow_connectors.reconnect import Reconnect
 from aflow_connectors.redis import RedisSource
 from tests.connectors.proxy import Proxy
 from tests.connectors.redis.server import TestServer
-
-QUICK = Reconnect(delay=timedelta(milliseconds=1), most=timedelta(milliseconds=50))
-
-
-def shared(
-    server: TestServer, stream: str, consumer: str = "a", **options: Any
-) -> RedisSource[dict[str, str]]:
-    url = options.pop("url", server.url)
-    return RedisSource(url, stream, group="group", consumer=consumer, **options)
-
-
-async def opened(source: RedisSource[Any], position: object = None) -> Reader[Any]:
-    return await source.reader((await source.splits())[0], position)
-
-
-async def read(reader: Reader[Any], count: int) -> tuple[list[int], Any]:
-    """Read ``count`` numbers or to the end. Return them, and the position after them."""
-    found: list[int] = []
-    position: Any = None
-    async with asyncio.timeout(20):
-        while len(found) < count and (chunk := await reader.read(count - len(found))) is not None:
-            found += [int(one["n"]) for one in chunk.values]
-            position = chunk.position
-    return found, position
-
-
-async def read_all(source: RedisSource[Any], position: object = None) -> list[int]:
-    reader = await opened(source, position)
-    try:
-        return (await read(reader, 1_000_000))[0]
-    finally:
-        await reader.close()
-
-
-def fill(server: TestServer, stream: str, *numbers: int) -> None:
-    server.add(stream, *({"n": n} for n in numbers))
-
-
-def pending(server: TestServer, stream: str) -> int:
-    return int(server.command("XPENDING", stream, "group")["pending"])
+from tests.connectors.redis.shared_streams import (
+    QUICK,
+    events,
+    fill,
+    next_chunk,
+    opened,
+    pending,
+    read,
+    read_all,
+    shared,
+)
 
 
 @pytest.mark.asyncio
@@ -127,15 +97,6 @@ async def test_entries_before_the_restored_position_are_dropped_and_then_acknowl
 
     assert rest == list(range(40, 100))
     assert pending(redis_server, stream) == 0
-
-
-async def next_chunk(reader: Reader[Any], position: Any) -> Chunk[Any] | None:
-    """Return the next chunk, while checkpoints at ``position`` are completed again and again."""
-    reading = asyncio.create_task(reader.read(7))
-    while not reading.done():
-        await reader.on_checkpoint_completed(position)
-        await asyncio.sleep(0.01)
-    return await reading
 
 
 @pytest.mark.asyncio
@@ -210,10 +171,6 @@ async def test_all_of_the_prefetch_waits_for_a_checkpoint(
 
     assert (await waiting)[0] == [4, 5]
     await reader.close()
-
-
-def events(caplog: pytest.LogCaptureFixture) -> list[object]:
-    return [event for one in caplog.records if (event := getattr(one, "event", None))]
 
 
 @pytest.mark.asyncio
