@@ -31,6 +31,7 @@ from aflow.runtime.failures import first_cause
 from aflow.runtime.job import Job
 from aflow.runtime.metrics import JobMetrics
 from aflow.runtime.options import Options
+from aflow.runtime.recovery import StartFrom
 from aflow.runtime.start_options import StartOptions, check_start_names, recovery_of
 
 #: The watchdog of a run: it finds shorter blockages than that of a service.
@@ -122,11 +123,12 @@ async def run(
     called with each sample, ``sample_every`` (1 s, or a tenth of the duration if that is less). Setting ``stop`` ends
     the run early.
 
-    Other arguments are those of ``Flow.start``. The failure of the pipeline is in the result, with what was measured
-    until then. Raises ``FlowDefinitionError`` for ends that cannot be replaced and invalid values, and ``BenchError``
-    for a rate that the generator cannot make on this machine.
+    Other arguments are those of ``Flow.start``; ``restore`` is ``"fresh"`` by default. The failure of the pipeline is
+    in the result, with what was measured until then. Raises ``FlowDefinitionError`` for ends that cannot be replaced
+    and invalid values, and ``BenchError`` for a rate that the generator cannot make on this machine.
     """
     check_start_names("run", options)
+    options.setdefault("restore", StartFrom.FRESH)
     settings = LoadSettings(
         loads={
             name: one if isinstance(one, SourceLoad) else SourceLoad(one)
@@ -196,7 +198,7 @@ class _LoadRun:
         self._settings = settings
         self._on_sample = on_sample
         self._options = options
-        self._observer = JobObserver(options.get("on_event"))
+        self._observer = JobObserver(options.get("on_event"), self._on_job_restarted)
         self._ends = FlowEnds(flow.graph, settings.loads.keys(), settings.keep)
         warmup = settings.warmup.total_seconds()
         end = warmup + settings.duration.total_seconds()
@@ -218,6 +220,10 @@ class _LoadRun:
         #: True once the sample at the end of the measured part was taken.
         self._measured_to_end = False
         self._metrics = JobMetrics(steps={}, tasks=[])
+
+    def _on_job_restarted(self) -> None:
+        for load in self._loads:
+            load.on_job_restarted()
 
     def _check_equal(self) -> None:
         names = {node.name for node, _ in self._ends.sinks()}

@@ -388,7 +388,7 @@ class _LoadCommand:
             "equal": pairs_of(self._many("equal"), "--equal", "old=new"),
             "parallelism": invoked.number("parallelism"),
             "checkpointing": recovery.checkpointing,
-            "restore": recovery.restore,
+            **({"restore": recovery.restore} if "restore" in invoked.given else {}),
             "allow_dropped_state": recovery.allow_dropped_state,
             "restart": recovery.restarts,
         }

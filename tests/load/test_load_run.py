@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
@@ -144,6 +145,65 @@ async def test_a_generator_with_too_few_records_is_an_error() -> None:
     ]
 
 
+@virtual_time
+async def test_a_source_that_ended_early_does_not_count_as_slower() -> None:
+    flow = af.Flow("two")
+    short = flow.source([0], name="short")
+    short.union(flow.source([0], name="long")).to(af.CollectSink[int](), name="out")
+
+    result = await run(
+        flow, {"short": iter(range(30)), "long": number}, rate=10, duration=10 * SECOND
+    )
+
+    assert result.problems == [
+        "the generator of source 'short' ended before the load: it has too few records"
+    ]
+
+
+@virtual_time
+async def test_each_run_with_one_checkpoint_folder_has_all_its_records(tmp_path: Path) -> None:
+    for restore in (None, None, "latest"):
+        options: dict[str, Any] = {} if restore is None else {"restore": restore}
+        result = await run(
+            doubling(),
+            {"numbers": number},
+            rate=10,
+            duration=3 * SECOND,
+            warmup=SECOND,
+            checkpointing=af.Checkpointing(storage=tmp_path, every=SECOND),
+            **options,
+        )
+
+        assert result.sources[0].accepted == pytest.approx(30, abs=1)
+        assert result.ok
+
+
+@virtual_time
+async def test_a_closed_loop_continues_after_a_restart() -> None:
+    """The records in flight of the failed attempt are lost, and others take their places."""
+    failed: list[int] = []
+
+    async def call(n: int) -> int:
+        await asyncio.sleep(0.05)
+        if n >= 40 and not failed:
+            failed.append(n)
+            raise ValueError("no such number")
+        return n
+
+    result = await run(
+        calling(call, capacity=100),
+        {"numbers": number},
+        in_flight=5,
+        duration=5 * SECOND,
+        warmup=SECOND,
+        restart=af.restart.FixedDelay(attempts=2, delay=timedelta(milliseconds=100)),
+    )
+
+    assert failed
+    assert result.restarts == 1
+    assert result.sources[0].accepted_per_s == pytest.approx(100, rel=0.05)
+
+
 @pytest.mark.asyncio
 async def test_a_rate_beyond_the_generator_is_refused_before_the_run() -> None:
     def slow(n: int) -> int:
@@ -159,7 +219,7 @@ async def test_a_rate_beyond_the_generator_is_refused_before_the_run() -> None:
 @pytest.mark.asyncio
 async def test_a_generator_that_becomes_slower_than_the_rate_is_reported() -> None:
     def records() -> Iterator[int]:
-        yield from range(20_300)  # the trial of the generator makes these
+        yield from range(20_300)  # more than the trial of the generator makes
         while True:
             time.sleep(0.0002)
             yield 0
@@ -215,6 +275,7 @@ async def test_a_run_that_is_stopped_has_the_figures_until_then() -> None:
     )
 
     assert result.interrupted
+    assert result.sources[0].backlog == 0
     assert result.sources[0].accepted == pytest.approx(200, abs=60)
     assert result.ok
     assert any("interrupted" in one.text for one in result.findings)
@@ -322,12 +383,10 @@ async def test_samples_show_each_phase() -> None:
 
 
 @virtual_time
-async def test_a_saved_result_is_read_again(tmp_path: object) -> None:
-    from pathlib import Path
-
+async def test_a_saved_result_is_read_again(tmp_path: Path) -> None:
     from aflow.bench import load_result
 
-    path = Path(str(tmp_path)) / "run.json"
+    path = tmp_path / "run.json"
     result = await run(doubling(), {"numbers": number}, rate=10, duration=SECOND)
     result.save(path)
 
