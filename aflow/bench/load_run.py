@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -15,7 +16,7 @@ from aflow.bench.findings import findings_of
 from aflow.bench.job_observer import JobObserver
 from aflow.bench.load_source import LoadSource
 from aflow.bench.machine import LoopLag, MachineNoise, ProcessMeter, machine_info, measure_noise
-from aflow.bench.oracle import Oracle, check_results
+from aflow.bench.oracle import Oracle, check_oracle, check_results
 from aflow.bench.record_supply import Records, RecordSupply, SourceLoad
 from aflow.bench.recorder import MeasuredSink, RecorderSink, SinkRecord
 from aflow.bench.result import BenchError, BenchResult, Finding, LoadSample, Phase, Severity
@@ -70,6 +71,7 @@ class LoadSettings:
             raise FlowDefinitionError(
                 f"warmup of a load is a timedelta from 0 on, not {shown(self.warmup)}"
             )
+        check_oracle(self.oracle)
         if self.in_flight is not None:
             if type(self.in_flight) is not int or self.in_flight < 1:
                 raise FlowDefinitionError(
@@ -129,6 +131,7 @@ async def run(
     """
     check_start_names("run", options)
     options.setdefault("restore", StartFrom.FRESH)
+    positive_millis(duration, what="duration of a load")
     settings = LoadSettings(
         loads={
             name: one if isinstance(one, SourceLoad) else SourceLoad(one)
@@ -136,7 +139,7 @@ async def run(
         },
         arrivals=_schedule(rate, arrivals),
         duration=duration,
-        warmup=min(timedelta(seconds=5), duration / 5) if warmup is None else warmup,
+        warmup=default_warmup(duration) if warmup is None else warmup,
         in_flight=in_flight,
         keep=keep,
         patience=patience,
@@ -149,6 +152,11 @@ async def run(
     )
     prepared = _LoadRun(flow_of(flow, settings.loads), settings, options, on_sample)
     return await prepared.run(stop or asyncio.Event())
+
+
+def default_warmup(duration: timedelta) -> timedelta:
+    """Return the warm-up before a measured part of ``duration``: a fifth, at most 5 s."""
+    return min(timedelta(seconds=5), duration / 5)
 
 
 def _schedule(rate: float | None, arrivals: ArrivalSchedule | None) -> ArrivalSchedule | None:
@@ -417,7 +425,9 @@ class _LoadRun:
         due = 0.0
         while True:
             before = due
-            due += every
+            # A loop that was blocked for several periods gets one sample of them.
+            late = max(0.0, steady() - origin - before)
+            due += every * (math.floor(late / every) + 1)
             for end in (timeline.warmup, timeline.end):
                 if before < end < due:
                     due = end

@@ -158,7 +158,8 @@ def run(
 def compare_command(context: click.Context, before: str, after: str, tolerance: float) -> None:
     """Compare two results that --json has written, with confidence intervals.
 
-    Exit status: 0 nothing is worse, 1 something is, 2 they cannot be compared.
+    Exit status: 0 nothing is worse, 1 a figure is worse or missing in the second result or only that one has errors,
+    2 they cannot be compared.
     """
     _require_extra()
     from aflow.bench.comparison import compare

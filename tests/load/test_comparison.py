@@ -13,12 +13,14 @@ from aflow.bench.result import (
     BenchError,
     BenchResult,
     CheckpointFigures,
+    Finding,
     LatencyFigures,
     LatencySample,
     LoadSample,
     Method,
     Phase,
     ProcessFigures,
+    Severity,
     SinkFigures,
     SourceFigures,
 )
@@ -129,10 +131,11 @@ def verdicts(before: BenchResult, after: BenchResult) -> dict[str, str]:
 def test_a_clear_difference_is_worse_in_one_direction_and_better_in_the_other() -> None:
     slow, fast = run_with(20, seed=1), run_with(10, seed=2)
 
-    assert verdicts(fast, slow)["p99 in → out (ms)"] == "worse"
-    assert verdicts(slow, fast)["p99 in → out (ms)"] == "better"
-    assert compare(fast, slow).is_worse
-    assert not compare(slow, fast).is_worse
+    slower, faster = compare(fast, slow), compare(slow, fast)
+    assert {one.figure: one.verdict for one in slower.ratios}["p99 in → out (ms)"] == "worse"
+    assert {one.figure: one.verdict for one in faster.ratios}["p99 in → out (ms)"] == "better"
+    assert slower.is_worse
+    assert not faster.is_worse
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -167,6 +170,64 @@ def test_different_loads_and_machines_are_remarked() -> None:
 
     assert any("the loads differ" in remark for remark in found.remarks)
     assert any("the machines differ" in remark for remark in found.remarks)
+
+
+def test_figures_that_are_missing_in_the_second_run_are_worse() -> None:
+    one, other = run_with(10, seed=1), run_with(10, seed=2)
+    without = replace(
+        other, latencies=[], samples=[replace(sample, latencies=[]) for sample in other.samples]
+    )
+
+    found = compare(one, without)
+
+    assert found.is_worse
+    assert [text.partition(":")[0] for text in found.missing] == [
+        "p50 in → out (ms)",
+        "p99 in → out (ms)",
+    ]
+    assert not compare(without, other).is_worse
+
+
+def test_results_that_vanish_are_worse() -> None:
+    one, other = run_with(10, seed=1), run_with(10, seed=2)
+    samples = [replace(sample, results={"out": 0}) for sample in other.samples]
+
+    assert verdicts(one, replace(other, samples=samples))["results out (/s)"] == "worse"
+
+
+def test_a_run_with_new_errors_is_worse() -> None:
+    one = run_with(10, seed=1)
+    failed = replace(one, findings=[Finding(severity=Severity.ERROR, text="it failed")])
+
+    assert compare(one, failed).is_worse
+    assert not compare(failed, failed).is_worse
+
+
+def test_latencies_by_markers_are_remarked() -> None:
+    one = run_with(10, seed=1)
+    markers = replace(one.latencies[0], method=Method.MARKERS, sink="windows", histogram="")
+
+    found = compare(one, replace(one, latencies=[*one.latencies, markers]))
+
+    assert any("by markers, which are not compared" in text for text in found.remarks)
+
+
+def test_samples_count_by_their_length() -> None:
+    one, other = run_with(10, seed=1), run_with(10, seed=2)
+    instants = [
+        replace(sample, seconds=1e-6, cpu=1000.0, at_s=sample.at_s + 1e-6)
+        for sample in other.samples
+    ]
+    mixed = [sample for pair in zip(other.samples, instants, strict=True) for sample in pair]
+
+    cpu = next(
+        figure
+        for figure in compare(one, replace(other, samples=mixed)).ratios
+        if figure.figure.startswith("cpu")
+    )
+
+    assert cpu.verdict == "same"
+    assert cpu.after == pytest.approx(0.5, rel=0.1)
 
 
 def test_runs_that_cannot_be_compared_are_refused() -> None:

@@ -13,6 +13,7 @@ import pytest
 
 import aflow as af
 from aflow.bench import BenchError, BenchResult, ConstantRate, SourceLoad, run
+from aflow.bench.oracle import check_results
 from aflow.bench.result import Method, Phase
 from aflow.errors import FlowDefinitionError
 from aflow.testing.virtual_time import virtual_time
@@ -21,6 +22,10 @@ from tests.load.flows import SECOND, after_50_ms, calling, doubling
 
 def number(n: int) -> int:
     return n
+
+
+async def asynchronous(sent: object, received: object) -> bool:
+    return False
 
 
 def divmod_of(one: int, other: int) -> tuple[int, int]:
@@ -364,6 +369,23 @@ async def test_wrong_results_are_errors() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("verdict", "is_right"), [(None, True), (True, True), (0, False), ("", False)], ids=repr
+)
+def test_an_oracle_says_that_results_are_wrong_by_any_false_value(
+    verdict: object, is_right: bool
+) -> None:
+    assert check_results(lambda sent, received: verdict, [], [], {}) == (
+        [] if is_right else [f"the results are wrong: the oracle returned {verdict!r}"]
+    )
+
+
+def test_an_oracle_that_returns_an_awaitable_checks_nothing() -> None:
+    (problem,) = check_results(lambda sent, received: asynchronous(sent, received), [], [], {})
+
+    assert problem.startswith("the results were not checked: the oracle returned an awaitable")
+
+
 @virtual_time
 async def test_samples_show_each_phase() -> None:
     samples: list[Phase] = []
@@ -380,6 +402,30 @@ async def test_samples_show_each_phase() -> None:
 
     assert samples[:5] == [Phase.WARMUP, *[Phase.MEASURED] * 4]
     assert [one.accepted["numbers"] for one in result.measured_samples] == [20, 30, 40, 50]
+
+
+@pytest.mark.asyncio
+async def test_periods_that_a_blocked_loop_missed_have_one_sample() -> None:
+    def block(n: int) -> int:
+        if n == 10:
+            time.sleep(0.3)
+        return n
+
+    flow = af.Flow("blocked")
+    flow.source([0], name="numbers").map(block, name="block").to(af.CollectSink[int](), name="out")
+    result = await run(
+        flow,
+        {"numbers": number},
+        rate=100,
+        duration=timedelta(seconds=0.6),
+        warmup=timedelta(),
+        sample_every=timedelta(milliseconds=50),
+        options=af.Options(watchdog=None),
+    )
+
+    lengths = [one.seconds for one in result.measured_samples]
+    assert max(lengths) > 0.29
+    assert sum(one < 0.005 for one in lengths) <= 1
 
 
 @virtual_time
@@ -406,6 +452,8 @@ async def test_a_saved_result_is_read_again(tmp_path: Path) -> None:
             ({"rate": 1, "in_flight": 3}, "not both"),
             ({"in_flight": 0}, "in_flight of a load"),
             ({"rate": 1, "duration": timedelta(0)}, "duration of a load"),
+            ({"rate": 1, "duration": 30}, "duration of a load"),
+            ({"rate": 1, "oracle": asynchronous}, "the oracle of a load is a function that is not"),
             ({"rate": 1, "equal": [("out", "x")]}, "equal names sink 'x'"),
             ({"sources": {"numbers": 7}, "rate": 1}, "a function that makes records"),
             ({"sources": {"numbers": lambda: 7}, "rate": 1}, "which is no iterable"),
@@ -413,7 +461,7 @@ async def test_a_saved_result_is_read_again(tmp_path: Path) -> None:
             ({"sources": {"numbers": iter(())}, "rate": 1}, "has no records"),
         ],
     ),
-    ids=range(12),
+    ids=range(14),
 )
 @pytest.mark.asyncio
 async def test_loads_that_cannot_be_are_refused(arguments: dict[str, Any], message: str) -> None:
