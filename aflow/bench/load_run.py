@@ -144,9 +144,7 @@ async def run(
         keep=keep,
         patience=patience,
         drain=drain,
-        sample_every=min(timedelta(seconds=1), duration / 10)
-        if sample_every is None
-        else sample_every,
+        sample_every=_period(duration) if sample_every is None else sample_every,
         oracle=oracle,
         equal=equal,
     )
@@ -157,6 +155,10 @@ async def run(
 def default_warmup(duration: timedelta) -> timedelta:
     """Return the warm-up before a measured part of ``duration``: a fifth, at most 5 s."""
     return min(timedelta(seconds=5), duration / 5)
+
+
+def _period(duration: timedelta) -> timedelta:
+    return min(timedelta(seconds=1), duration / 10)
 
 
 def _schedule(rate: float | None, arrivals: ArrivalSchedule | None) -> ArrivalSchedule | None:

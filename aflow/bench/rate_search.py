@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
@@ -100,6 +100,13 @@ class RateSearch:
         if attempt.confirms and self.sustained and self._is_narrow:
             self.confirmed = self.sustained
 
+    def on_refused(self, attempt: RateAttempt) -> None:
+        """Take the refusal of a trial: the generator is too slow for it."""
+        if attempt.rate > self.sustained > 0:
+            self.limit = self.sustained  # the end of what can be measured
+        else:
+            self.observe(attempt, is_sustained=False)
+
     @property
     def _is_narrow(self) -> bool:
         return self.sustained >= self.limit or self.failed <= self.sustained * (1 + self.precision)
@@ -162,11 +169,9 @@ async def find_max(
     Each trial lasts ``duration``, the confirmation twice as long. ``schedule`` returns the arrivals at a rate, which
     are those of each source without arrivals of its own. ``flow`` is a function that builds a flow for each trial, or a
     flow that can be started several times. ``settings`` are those of ``run``.
-
-    A pair of a source and a sink with too few latencies for the percentile does not count if another one has enough.
-    Raises as ``run`` does, ``FlowDefinitionError`` also if all sources have arrivals of their own, and ``BenchError``
-    also if the percentile cannot be measured: there are too few latencies in a confirmation, or a latency is measured
-    by markers, which have p50 and p99 only.
+    A pair of a source and a sink with too few latencies does not count if another one has enough. Raises as ``run``
+    does, ``FlowDefinitionError`` also if all sources have arrivals of their own, and ``BenchError`` also if there are
+    too few latencies in a confirmation, or some are measured by markers, which have p50 and p99 only.
     """
     _check(sources, bound, percentile)
     search = RateSearch(start, precision)
@@ -187,12 +192,7 @@ async def find_max(
         except BenchError:
             if not search.sustained and not search.refuted:
                 raise
-            if attempt.rate > search.sustained > 0:
-                # The generator cannot make more, so this is the end of what can be measured.
-                search.limit = search.sustained
-            else:
-                # It cannot make as much again as before.
-                search.observe(attempt, is_sustained=False)
+            search.on_refused(attempt)
             await asyncio.sleep(0)  # for a stop: nothing else may have yielded
             continue
         trial = _judged(attempt, result, percentile, limit_ms)
@@ -202,17 +202,21 @@ async def find_max(
         search.observe(attempt, is_sustained=trial.sustained)
         if on_trial is not None:
             on_trial(trial)
-    failed = [one for one in trials if not one.sustained]
-    lowest = min(failed, key=lambda one: one.rate, default=None)
     return MaxRate(
         rate=search.confirmed,
         percentile=percentile,
         bound_ms=limit_ms,
-        saturated="nothing: the generator of the load was the limit"
-        if lowest is None
-        else saturated(lowest.result),
+        saturated=_saturated_first(trials),
         trials=trials,
     )
+
+
+def _saturated_first(trials: Sequence[RateTrial]) -> str:
+    failed = [one for one in trials if not one.sustained]
+    lowest = min(failed, key=lambda one: one.rate, default=None)
+    if lowest is None:
+        return "nothing: the generator of the load was the limit"
+    return saturated(lowest.result)
 
 
 def _check(

@@ -143,7 +143,8 @@ def _made_by(function: Callable[[], object], source: str) -> Iterable[Any]:
             f"the load of source {source!r}: {shown(function)} returned {shown(made)}, which is no iterable; return "
             f"or yield records, or take one parameter, the number of the record, and return that record"
         )
-    return made
+    iterable: Iterable[Any] = cast("Any", made)
+    return iterable
 
 
 @dataclass(slots=True)

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import threading
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from aflow.bench.result import (
 )
 from aflow.cli.bench_view import sample_display
 from tests.cli.conftest import Aflow, Write
+from tests.load.made_results import run_with
 
 PIPELINE = """
     import asyncio
@@ -174,16 +176,26 @@ def test_failed_requests_of_a_load_over_http_are_errors(aflow: Aflow) -> None:
 
 
 def test_saved_runs_are_compared(aflow: Aflow) -> None:
-    for name in ("one.json", "two.json"):
-        aflow(
-            *("bench", "doubling:build", "--source", "numbers=doubling:make", "--rate", "500"),
-            *(*SHORT, "--quiet", "--json", name),
-        )
+    run_with(10, seed=1).save("one.json")
+    run_with(30, seed=2).save("two.json")
 
-    result = aflow("bench", "compare", "one.json", "two.json", "--tolerance", "0.99")
+    assert aflow("bench", "compare", "one.json", "two.json").exit_code == 1
+    result = aflow("bench", "compare", "two.json", "one.json")
 
     assert result.exit_code == 0, result.output
     assert "95 % interval" in result.stdout
+
+
+def test_a_second_run_without_latencies_is_worse(aflow: Aflow) -> None:
+    one = run_with(10, seed=1)
+    one.save("one.json")
+    samples = [replace(sample, latencies=[]) for sample in one.samples]
+    replace(one, latencies=[], samples=samples).save("two.json")
+
+    result = aflow("bench", "compare", "one.json", "two.json")
+
+    assert result.exit_code == 1, result.output
+    assert "missing: p99 in → out (ms): 0 samples of the second run" in result.stdout
 
 
 @pytest.mark.parametrize(

@@ -245,6 +245,7 @@ async def test_markers_have_no_other_percentiles_than_p50_and_p99() -> None:
 @pytest.mark.asyncio
 async def test_searches_that_cannot_be_are_refused(arguments: dict[str, Any], message: str) -> None:
     sources = arguments.pop("sources", {"numbers": [1]})
+    merged: dict[str, Any] = {"bound": SECOND, **arguments}
 
     with pytest.raises(FlowDefinitionError, match=message):
-        await find_max(calling(after_50_ms), sources, **{"bound": SECOND, **arguments})
+        await find_max(calling(after_50_ms), sources, **merged)
