@@ -2,9 +2,10 @@
 
 Theory. The samples of a run are not independent: a garbage collection or a neighbour lasts for several. So the
 intervals come from a *moving-block bootstrap*: blocks of successive samples are drawn from each run until each has as
-many as before, and the ratio of the two means is computed, 2,000 times. The interval has the middle 95 % of the ratios.
-A difference counts if the interval excludes 1 and the ratio differs by more than ``tolerance``. It covers the noise
-within the runs only: other conditions of the machine between the runs need several runs of each.
+many as before, and the ratio of the two means, weighted by the lengths of the samples, is computed, 2,000 times. The
+interval has the middle 95 % of the ratios. A difference counts if the interval excludes 1 and the ratio differs by more
+than ``tolerance``. It covers the noise within the runs only: other conditions of the machine between the runs need
+several runs of each.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final
 
-from aflow.bench.result import BenchError, BenchResult, LoadSample
+from aflow.bench.result import BenchError, BenchResult, LoadSample, Method
 
 _ROUNDS: Final = 2000
 _CONFIDENCE: Final = 0.95
@@ -54,19 +55,25 @@ class RunComparison:
     ratios: Sequence[RatioInterval]
     remarks: Sequence[str]
     """Differences of the conditions of the runs."""
+    missing: Sequence[str] = ()
+    """Figures of the first run that the second one does not have, in words."""
+    has_new_problems: bool = False
+    """True if the second run has errors, and the first one has none."""
 
     @property
     def is_worse(self) -> bool:
-        """True if a figure is worse."""
-        return any(one.verdict == "worse" for one in self.ratios)
+        """True if a figure is worse or missing, or only the second run has errors."""
+        worse = any(one.verdict == "worse" for one in self.ratios)
+        return worse or bool(self.missing) or self.has_new_problems
 
 
 def compare(
     before: BenchResult, after: BenchResult, *, tolerance: float = 0.05, seed: int = 1
 ) -> RunComparison:
-    """Compare two runs of one flow: latencies, throughput, and processor time for each record.
+    """Compare two runs of one flow: latencies of records, results per second of each sink, and the processor.
 
-    Raises ``BenchError`` if they cannot be compared: different flows, pairs of source and sink, or few samples.
+    Raises ``BenchError`` if they cannot be compared: different flows, fewer than ``FEWEST`` measured samples, or no
+    figure of the first run that has so many.
     """
     if before.flow != after.flow:
         raise BenchError(f"the runs are of different flows: {before.flow!r} and {after.flow!r}")
@@ -77,14 +84,41 @@ def compare(
             )
     rng = random.Random(seed)
     ratios: list[RatioInterval] = []
+    missing: list[str] = []
+    remarks = list(_remarks(before, after))
     for figure, lower, of_sample in _figures(before, after):
-        ours = [value for value in map(of_sample, before.measured_samples) if value is not None]
-        theirs = [value for value in map(of_sample, after.measured_samples) if value is not None]
-        if min(len(ours), len(theirs)) >= FEWEST and _mean(ours) > 0 and _mean(theirs) > 0:
-            ratios.append(_interval(figure, ours, theirs, lower, tolerance, rng))
-    if not ratios:
+        ours = _weighted(of_sample, before.measured_samples)
+        theirs = _weighted(of_sample, after.measured_samples)
+        if min(len(ours), len(theirs)) >= FEWEST:
+            if _mean(ours) > 0:
+                ratios.append(_interval(figure, ours, theirs, lower, tolerance, rng))
+            else:
+                remarks.append(f"{figure} is 0 in the first run, so it has no ratio")
+        elif len(ours) >= FEWEST or (ours and not theirs):
+            missing.append(
+                f"{figure}: {len(theirs)} samples of the second run have it, and {len(ours)} of the first"
+            )
+        else:
+            remarks.append(
+                f"{figure} is not compared: {len(ours)} samples of the first run have it, and {FEWEST} are needed"
+            )
+    if not ratios and not missing:
         raise BenchError("the runs have no figure in common that can be compared")
-    return RunComparison(ratios, list(_remarks(before, after)))
+    return RunComparison(
+        ratios, remarks, missing, has_new_problems=bool(after.problems) and not before.problems
+    )
+
+
+#: A value of a sample, and the length of the sample (s).
+_Weighted = tuple[float, float]
+
+
+def _weighted(
+    of_sample: Callable[[LoadSample], float | None], samples: Sequence[LoadSample]
+) -> list[_Weighted]:
+    return [
+        (value, sample.seconds) for sample in samples if (value := of_sample(sample)) is not None
+    ]
 
 
 _Figure = tuple[str, bool, Callable[[LoadSample], float | None]]
@@ -136,8 +170,8 @@ def _rate_of(
 
 def _interval(
     figure: str,
-    before: Sequence[float],
-    after: Sequence[float],
+    before: Sequence[_Weighted],
+    after: Sequence[_Weighted],
     lower_is_better: bool,
     tolerance: float,
     rng: random.Random,
@@ -158,18 +192,18 @@ def _interval(
     )
 
 
-def _drawn(values: Sequence[float], rng: random.Random) -> list[float]:
+def _drawn(values: Sequence[_Weighted], rng: random.Random) -> list[_Weighted]:
     """Return as many values, drawn in blocks of successive ones."""
     length = max(1, round(len(values) ** (1 / 3)))
-    drawn: list[float] = []
+    drawn: list[_Weighted] = []
     while len(drawn) < len(values):
         first = rng.randrange(len(values) - length + 1)
         drawn += values[first : first + length]
     return drawn[: len(values)]
 
 
-def _mean(values: Sequence[float]) -> float:
-    return sum(values) / len(values)
+def _mean(values: Sequence[_Weighted]) -> float:
+    return sum(value * seconds for value, seconds in values) / sum(seconds for _, seconds in values)
 
 
 def _remarks(before: BenchResult, after: BenchResult) -> Iterator[str]:
@@ -180,5 +214,11 @@ def _remarks(before: BenchResult, after: BenchResult) -> Iterator[str]:
     if before.aflow != after.aflow:
         yield f"the versions of aflow differ: {before.aflow} and {after.aflow}"
     for name, run in (("first", before), ("second", after)):
+        for one in run.latencies:
+            if one.method is Method.MARKERS:
+                yield (
+                    f"the {name} run measured the latency from {one.source!r} to {one.sink!r} by markers, which are "
+                    f"not compared"
+                )
         for problem in run.problems:
             yield f"the {name} run: {problem}"

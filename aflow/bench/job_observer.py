@@ -8,14 +8,18 @@ from collections.abc import Callable
 from aflow.bench.result import BlockedCode, CheckpointFigures
 from aflow.runtime.calls.reports import LoopBlocked
 from aflow.runtime.checkpoints.statistics import CheckpointInfo, Outcome
-from aflow.runtime.recovery import JobEvent
+from aflow.runtime.recovery import JobEvent, JobRestarted
 
 
 class JobObserver:
     """Collects events from the start of the measured part on, and passes all of them to the host."""
 
-    def __init__(self, tell: Callable[[JobEvent], None] | None) -> None:
+    def __init__(
+        self, tell: Callable[[JobEvent], None] | None, on_restart: Callable[[], None]
+    ) -> None:
+        """``on_restart`` is called between the attempts of the job."""
         self._tell = tell
+        self._on_restart = on_restart
         self._checkpoints: list[CheckpointInfo] = []
         self._blocked: dict[tuple[str | None, str], tuple[int, float]] = {}
         self._failed = 0
@@ -24,6 +28,8 @@ class JobObserver:
 
     def on_event(self, event: JobEvent) -> None:
         """Handle an event of the job."""
+        if isinstance(event, JobRestarted):
+            self._on_restart()
         if self.counted:
             match event:
                 case CheckpointInfo(outcome=Outcome.COMPLETED):

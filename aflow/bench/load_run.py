@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -15,7 +16,7 @@ from aflow.bench.findings import findings_of
 from aflow.bench.job_observer import JobObserver
 from aflow.bench.load_source import LoadSource
 from aflow.bench.machine import LoopLag, MachineNoise, ProcessMeter, machine_info, measure_noise
-from aflow.bench.oracle import Oracle, check_results
+from aflow.bench.oracle import Oracle, check_oracle, check_results
 from aflow.bench.record_supply import Records, RecordSupply, SourceLoad
 from aflow.bench.recorder import MeasuredSink, RecorderSink, SinkRecord
 from aflow.bench.result import BenchError, BenchResult, Finding, LoadSample, Phase, Severity
@@ -31,6 +32,7 @@ from aflow.runtime.failures import first_cause
 from aflow.runtime.job import Job
 from aflow.runtime.metrics import JobMetrics
 from aflow.runtime.options import Options
+from aflow.runtime.recovery import StartFrom
 from aflow.runtime.start_options import StartOptions, check_start_names, recovery_of
 
 #: The watchdog of a run: it finds shorter blockages than that of a service.
@@ -69,6 +71,7 @@ class LoadSettings:
             raise FlowDefinitionError(
                 f"warmup of a load is a timedelta from 0 on, not {shown(self.warmup)}"
             )
+        check_oracle(self.oracle)
         if self.in_flight is not None:
             if type(self.in_flight) is not int or self.in_flight < 1:
                 raise FlowDefinitionError(
@@ -122,11 +125,13 @@ async def run(
     called with each sample, ``sample_every`` (1 s, or a tenth of the duration if that is less). Setting ``stop`` ends
     the run early.
 
-    Other arguments are those of ``Flow.start``. The failure of the pipeline is in the result, with what was measured
-    until then. Raises ``FlowDefinitionError`` for ends that cannot be replaced and invalid values, and ``BenchError``
-    for a rate that the generator cannot make on this machine.
+    Other arguments are those of ``Flow.start``; ``restore`` is ``"fresh"`` by default. The failure of the pipeline is
+    in the result, with what was measured until then. Raises ``FlowDefinitionError`` for ends that cannot be replaced
+    and invalid values, and ``BenchError`` for a rate that the generator cannot make on this machine.
     """
     check_start_names("run", options)
+    options.setdefault("restore", StartFrom.FRESH)
+    positive_millis(duration, what="duration of a load")
     settings = LoadSettings(
         loads={
             name: one if isinstance(one, SourceLoad) else SourceLoad(one)
@@ -134,19 +139,26 @@ async def run(
         },
         arrivals=_schedule(rate, arrivals),
         duration=duration,
-        warmup=min(timedelta(seconds=5), duration / 5) if warmup is None else warmup,
+        warmup=default_warmup(duration) if warmup is None else warmup,
         in_flight=in_flight,
         keep=keep,
         patience=patience,
         drain=drain,
-        sample_every=min(timedelta(seconds=1), duration / 10)
-        if sample_every is None
-        else sample_every,
+        sample_every=_period(duration) if sample_every is None else sample_every,
         oracle=oracle,
         equal=equal,
     )
     prepared = _LoadRun(flow_of(flow, settings.loads), settings, options, on_sample)
     return await prepared.run(stop or asyncio.Event())
+
+
+def default_warmup(duration: timedelta) -> timedelta:
+    """Return the warm-up before a measured part of ``duration``: a fifth, at most 5 s."""
+    return min(timedelta(seconds=5), duration / 5)
+
+
+def _period(duration: timedelta) -> timedelta:
+    return min(timedelta(seconds=1), duration / 10)
 
 
 def _schedule(rate: float | None, arrivals: ArrivalSchedule | None) -> ArrivalSchedule | None:
@@ -196,7 +208,7 @@ class _LoadRun:
         self._settings = settings
         self._on_sample = on_sample
         self._options = options
-        self._observer = JobObserver(options.get("on_event"))
+        self._observer = JobObserver(options.get("on_event"), self._on_job_restarted)
         self._ends = FlowEnds(flow.graph, settings.loads.keys(), settings.keep)
         warmup = settings.warmup.total_seconds()
         end = warmup + settings.duration.total_seconds()
@@ -218,6 +230,10 @@ class _LoadRun:
         #: True once the sample at the end of the measured part was taken.
         self._measured_to_end = False
         self._metrics = JobMetrics(steps={}, tasks=[])
+
+    def _on_job_restarted(self) -> None:
+        for load in self._loads:
+            load.on_job_restarted()
 
     def _check_equal(self) -> None:
         names = {node.name for node, _ in self._ends.sinks()}
@@ -411,7 +427,9 @@ class _LoadRun:
         due = 0.0
         while True:
             before = due
-            due += every
+            # A loop that was blocked for several periods gets one sample of them.
+            late = max(0.0, steady() - origin - before)
+            due += every * (math.floor(late / every) + 1)
             for end in (timeline.warmup, timeline.end):
                 if before < end < due:
                     due = end

@@ -12,9 +12,11 @@ in a pipeline with such steps only a random part of the chunks has one.
 from __future__ import annotations
 
 import asyncio
+import math
 import random
 from collections.abc import Callable, Sequence
 from typing import Any, Final
+from uuid import uuid4
 
 from aflow.bench.arrivals import ArrivalSchedule, OfferedCount, ScheduleCursor
 from aflow.bench.precise_timer import PreciseTimer
@@ -73,7 +75,8 @@ class LoadSource(Source[Any]):
         """``end`` is the end of the schedule (s), and ``patience`` the time after it in which records are still read.
 
         ``in_flight`` is the number of records of a closed loop; None: an open one. ``traced_rate`` is the number of
-        records per second that get a correlation; None: all. ``replaced`` is the source of the pipeline.
+        records per second that get a correlation at the highest rate of the schedule; at lower rates it is less. None:
+        all. ``replaced`` is the source of the pipeline.
         """
         self.name: Final = name
         self.dead_letters = replaced.dead_letters
@@ -86,10 +89,16 @@ class LoadSource(Source[Any]):
         self._offered = OfferedCount(schedule, end)
         self._end = end
         self._patience = patience
+        self._most_in_flight = in_flight
         self._in_flight = None if in_flight is None else asyncio.Semaphore(in_flight)
-        self._traced_rate = traced_rate
+        #: The chance of a chunk to get a correlation. It is the same for the whole load: a chance that followed the
+        #: present rate would give records of slow parts a greater weight in the percentiles.
+        self._traced = 1.0 if traced_rate is None else traced_rate / max(self.highest_rate, 1.0)
         self._timestamps = timestamps
-        self._splits = splits
+        #: Unique to the run, and the same after restarts of the job: a checkpoint of another run says that the splits
+        #: of that run have ended.
+        run = uuid4().hex
+        self._splits = [Split(f"load {run} {number}") for number in range(splits)]
         self._random = random.Random(7)
         self._begin = asyncio.Event()
         self._stopped = asyncio.Event()
@@ -100,33 +109,34 @@ class LoadSource(Source[Any]):
         #: The start of the load (s, steady clock).
         self.origin = 0.0
         self._steady: Callable[[], float] = lambda: 0.0
+        #: The time of ``stop`` or of the end of the supply (s since the origin), after which no record is due.
+        self._ended_at = math.inf
         #: Records that readers have returned.
         self.accepted = 0
-        #: The end of the last read, and seconds after such ends in which records were due and no reader asked.
-        self._returned_at = 0.0
-        self.blocked_seconds = 0.0
-        #: Seconds between the intended time of a record and the moment at which it was returned: the sum over chunks of
-        #: the lateness of their first records after a wait, their number, and the longest one.
-        self.woken = 0
-        self.lateness = 0.0
-        self.longest_lateness = 0.0
 
     def begin(self, origin: float, steady: Callable[[], float], clock: Clock) -> None:
         """Start the load at ``origin`` (s of ``steady``)."""
         self.origin, self._steady, self._clock = origin, steady, clock
-        self._returned_at = origin
         self._begin.set()
 
     def stop(self) -> None:
         """End the load now."""
+        if not self._stopped.is_set():
+            self._note_end(self._steady() - self.origin if self._begin.is_set() else -1.0)
+            if self._in_flight is not None:
+                self._in_flight.release()  # a reader that waits; it wakes the next one
         self._stopped.set()
         self._begin.set()
 
     def restart_figures(self) -> None:
-        """Begin the figures about the generator and about lateness anew."""
+        """Begin the figures about the generator anew."""
         self._supply.seconds = 0.0
-        self.blocked_seconds = 0.0
-        self.woken, self.lateness, self.longest_lateness = 0, 0.0, 0.0
+
+    def on_job_restarted(self) -> None:
+        """Forget the records in flight of the failed attempt, which would never admit others."""
+        if self._most_in_flight is not None:
+            stopped = self._stopped.is_set()
+            self._in_flight = asyncio.Semaphore(self._most_in_flight + stopped)
 
     @property
     def is_stopped(self) -> bool:
@@ -138,7 +148,7 @@ class LoadSource(Source[Any]):
         if self._in_flight is not None or not self._begin.is_set():
             return self.accepted
         seconds = self._steady() - self.origin
-        return max(self.accepted, self._offered.until(min(seconds, self._end)))
+        return max(self.accepted, self._offered.until(min(seconds, self._end, self._ended_at)))
 
     @property
     def supply(self) -> RecordSupply:
@@ -146,7 +156,7 @@ class LoadSource(Source[Any]):
         return self._supply
 
     async def splits(self) -> Sequence[Split]:
-        return [Split(f"load {number}") for number in range(self._splits)]
+        return self._splits
 
     async def reader(self, split: Split, position: Position | None) -> Reader[Any]:
         return _LoadReader(self, PreciseTimer())
@@ -164,24 +174,17 @@ class LoadSource(Source[Any]):
         await self._begin.wait()
         if self._in_flight is not None:
             return await self._next_in_closed_loop(self._in_flight)
-        waited = False
         while not self._stopped.is_set() and not self._supply.ended:
-            now = self._steady()
-            seconds = now - self.origin
+            seconds = self._steady() - self.origin
             due = self._cursor.next_at
             if seconds > self._end + self._patience or (due is None and seconds >= self._end):
                 return None
             if due is None:
                 due = self._end  # the load lasts until then
             elif due <= seconds + _ROUNDING:
-                if waited:
-                    self._count_lateness(seconds - due)
-                else:
-                    self.blocked_seconds += now - max(self._returned_at, self.origin + due)
                 most = min(limit, self._supply.most_in(_MAKING))
                 return self._chunk(self._cursor.take(seconds + _ROUNDING, most))
             await timer.wait(min(due - seconds, 0.5))  # a stop is noticed after half a second
-            waited = True
         return None
 
     async def _next_in_closed_loop(self, in_flight: asyncio.Semaphore) -> Chunk[Any] | None:
@@ -200,14 +203,14 @@ class LoadSource(Source[Any]):
             values, self.accepted, self._times([now]), correlation=batch, arrived_at=now
         )
 
-    def _count_lateness(self, seconds: float) -> None:
-        self.woken += 1
-        self.lateness += seconds
-        self.longest_lateness = max(self.longest_lateness, seconds)
+    def _note_end(self, seconds: float) -> None:
+        self._ended_at = min(self._ended_at, seconds)
 
     def _chunk(self, times: list[float]) -> Chunk[Any] | None:
         # Hot path (benchmark `generator`): once for each chunk; the comprehension once for each record.
         values = self._supply.take(len(times))
+        if self._supply.ended:
+            self._note_end(self._steady() - self.origin)
         if not values:
             return None
         origin = self.origin
@@ -215,8 +218,8 @@ class LoadSource(Source[Any]):
         if len(values) < len(intended):
             del intended[len(values) :]
         self.accepted += len(values)
-        batch = RecordBatch(self.name, intended) if self._is_traced(len(values)) else None
-        self._returned_at = self._steady()
+        traced = self._traced >= 1 or self._random.random() < self._traced
+        batch = RecordBatch(self.name, intended) if traced else None
         return AskedChunk(
             values,
             self.accepted,
@@ -224,17 +227,6 @@ class LoadSource(Source[Any]):
             correlation=batch,
             arrived_at=intended[0],
         )
-
-    def _is_traced(self, records: int) -> bool:
-        """Decide at random, so that on average ``traced_rate`` records per second have a correlation.
-
-        Each record has the same chance, whatever the size of its chunk.
-        """
-        if self._traced_rate is None:
-            return True
-        seconds = max(self._steady() - self.origin, 0.1)
-        rate = max(self.accepted / seconds, 1.0)
-        return self._random.random() < self._traced_rate / rate
 
     def _times(self, intended: list[float]) -> list[int] | None:
         if not self._timestamps or self._clock is None:

@@ -4,18 +4,33 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from inspect import isawaitable, iscoroutinefunction
 from typing import Any, Final, TypeAlias
 
 from aflow.bench.load_source import LoadSource
 from aflow.bench.recorder import SinkRecord
-from aflow.errors import described, shown
+from aflow.errors import FlowDefinitionError, described, shown
 
 Oracle: TypeAlias = Callable[[dict[str, list[Any]], dict[str, list[Any]]], object]
 """Gets the records of each source, in order, and the results of each sink, in the order of their arrival. It raises for
-wrong results, or returns False."""
+wrong results, or returns a false value other than None. It is no coroutine function."""
 
 #: Results that are shown of a difference.
 _SHOWN: Final = 3
+
+
+def check_oracle(oracle: Oracle | None) -> None:
+    """Raise ``FlowDefinitionError`` for a coroutine function, whose result would be true, and for no function."""
+    if oracle is None:
+        return
+    if not callable(oracle):
+        raise FlowDefinitionError(
+            f"the oracle of a load is a function of the records sent and the results received, not {shown(oracle)}"
+        )
+    if iscoroutinefunction(oracle) or iscoroutinefunction(type(oracle).__call__):
+        raise FlowDefinitionError(
+            f"the oracle of a load is a function that is not async, not {shown(oracle)}"
+        )
 
 
 def check_results(
@@ -30,8 +45,16 @@ def check_results(
         sent = {load.name: load.supply.values or [] for load in loads}
         received = {name: one.values or [] for name, one in records.items()}
         try:
-            if oracle(sent, received) is False:
-                problems.append("the results are wrong: the oracle returned False")
+            verdict = oracle(sent, received)
+            if isawaitable(verdict):
+                close = getattr(verdict, "close", None)
+                if callable(close):
+                    close()
+                problems.append(
+                    "the results were not checked: the oracle returned an awaitable; use a function that is not async"
+                )
+            elif verdict is not None and not verdict:
+                problems.append(f"the results are wrong: the oracle returned {shown(verdict)}")
         except Exception as exc:
             problems.append(f"the results are wrong: the oracle raised {described(exc)}")
     for one, other in equal:

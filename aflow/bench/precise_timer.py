@@ -48,11 +48,6 @@ class PreciseTimer:
         if self._fd >= 0:
             self._loop.add_reader(self._fd, self._on_due)
 
-    @property
-    def is_precise(self) -> bool:
-        """True if the operating system has a timerfd."""
-        return self._fd >= 0
-
     async def wait(self, seconds: float) -> None:
         """Wait for ``seconds``."""
         if self._fd < 0:

@@ -14,12 +14,13 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Final
 
 from aflow.api.flow import Flow
+from aflow.bench.arrivals import ArrivalSchedule, ConstantRate
 from aflow.bench.findings import backlog_growth, saturated
 from aflow.bench.load_run import run
 from aflow.bench.record_supply import Records, SourceLoad
@@ -99,13 +100,20 @@ class RateSearch:
         if attempt.confirms and self.sustained and self._is_narrow:
             self.confirmed = self.sustained
 
+    def on_refused(self, attempt: RateAttempt) -> None:
+        """Take the refusal of a trial: the generator is too slow for it."""
+        if attempt.rate > self.sustained > 0:
+            self.limit = self.sustained  # the end of what can be measured
+        else:
+            self.observe(attempt, is_sustained=False)
+
     @property
     def _is_narrow(self) -> bool:
         return self.sustained >= self.limit or self.failed <= self.sustained * (1 + self.precision)
 
     def _below(self) -> float:
         """Return a rate below the lowest failed one: a little lower if only longer trials fail there."""
-        return self.failed * (1 - 2 * self.precision) if self.refuted else self.failed / 2
+        return self.failed * max(1 - 2 * self.precision, 0.5) if self.refuted else self.failed / 2
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,6 +157,7 @@ async def find_max(
     percentile: float = 99.0,
     start: float = 1000.0,
     precision: float = 0.05,
+    schedule: Callable[[float], ArrivalSchedule] = ConstantRate,
     duration: timedelta = timedelta(seconds=10),
     warmup: timedelta | None = None,
     on_trial: Callable[[RateTrial], None] | None = None,
@@ -157,9 +166,14 @@ async def find_max(
 ) -> MaxRate:
     """Search the highest rate at which the ``percentile`` of the latencies is at most ``bound``.
 
-    Each trial lasts ``duration``, the confirmation twice as long. ``flow`` is a function that builds a flow for each
-    trial, or a flow that can be started several times. ``settings`` are those of ``run``. Raises as ``run`` does.
+    Each trial lasts ``duration``, the confirmation twice as long. ``schedule`` returns the arrivals at a rate, which
+    are those of each source without arrivals of its own. ``flow`` is a function that builds a flow for each trial, or a
+    flow that can be started several times. ``settings`` are those of ``run``.
+    A pair of a source and a sink with too few latencies does not count if another one has enough. Raises as ``run``
+    does, ``FlowDefinitionError`` also if all sources have arrivals of their own, and ``BenchError`` also if there are
+    too few latencies in a confirmation, or some are measured by markers, which have p50 and p99 only.
     """
+    _check(sources, bound, percentile)
     search = RateSearch(start, precision)
     trials: list[RateTrial] = []
     limit_ms = bound.total_seconds() * 1000
@@ -169,17 +183,17 @@ async def find_max(
             result = await run(
                 flow,
                 sources,
-                rate=attempt.rate,
+                arrivals=schedule(attempt.rate),
                 duration=duration * 2 if attempt.confirms else duration,
                 warmup=warmup,
                 stop=stopped,
                 **settings,
             )
         except BenchError:
-            if not search.sustained:
+            if not search.sustained and not search.refuted:
                 raise
-            # The generator cannot make more, so this is the end of what can be measured.
-            search.limit = search.sustained
+            search.on_refused(attempt)
+            await asyncio.sleep(0)  # for a stop: nothing else may have yielded
             continue
         trial = _judged(attempt, result, percentile, limit_ms)
         trials.append(trial)
@@ -188,35 +202,60 @@ async def find_max(
         search.observe(attempt, is_sustained=trial.sustained)
         if on_trial is not None:
             on_trial(trial)
-    failed = [one for one in trials if not one.sustained]
-    lowest = min(failed, key=lambda one: one.rate, default=None)
     return MaxRate(
         rate=search.confirmed,
         percentile=percentile,
         bound_ms=limit_ms,
-        saturated="nothing: the generator of the load was the limit"
-        if lowest is None
-        else saturated(lowest.result),
+        saturated=_saturated_first(trials),
         trials=trials,
     )
+
+
+def _saturated_first(trials: Sequence[RateTrial]) -> str:
+    failed = [one for one in trials if not one.sustained]
+    lowest = min(failed, key=lambda one: one.rate, default=None)
+    if lowest is None:
+        return "nothing: the generator of the load was the limit"
+    return saturated(lowest.result)
+
+
+def _check(
+    sources: Mapping[str, Records | SourceLoad], bound: timedelta, percentile: float
+) -> None:
+    loads = [one for one in sources.values() if isinstance(one, SourceLoad)]
+    if sources and len(loads) == len(sources) and all(one.arrivals for one in loads):
+        raise FlowDefinitionError(
+            "all sources of a search have arrivals of their own, so no rate is searched; leave out the arrivals of one"
+        )
+    if not isinstance(bound, timedelta) or bound <= timedelta():
+        raise FlowDefinitionError(f"bound of a search is a timedelta above 0, not {shown(bound)}")
+    if type(percentile) not in (int, float) or not 0 < percentile < 100:
+        raise FlowDefinitionError(
+            f"percentile of a search is a number between 0 and 100, not {shown(percentile)}"
+        )
 
 
 def _judged(
     attempt: RateAttempt, result: BenchResult, percentile: float, limit_ms: float
 ) -> RateTrial:
-    latency = _percentile(result, percentile)
+    latency, is_known = _percentile(result, percentile)
     growth = backlog_growth(result.measured_samples)
     if result.problems:
         reason = result.problems[0]
     elif (
         growth > max(_GROWTH * attempt.rate, 1.0)
-        and result.sources[0].backlog > 0.05 * attempt.rate
+        and sum(one.backlog for one in result.sources) > 0.05 * attempt.rate
     ):
         reason = f"the backlog grew by {growth:,.0f} records per second"
     elif latency is None:
         reason = "no latency was measured"
     elif latency > limit_ms:
         reason = f"p{percentile:g} was {latency:,.1f} ms"
+    elif attempt.confirms and not is_known and not result.interrupted:
+        raise BenchError(
+            f"the confirmation at {attempt.rate:,.0f} records per second has too few latencies for p{percentile:g}: "
+            f"measure for longer, or choose a lower percentile"
+        )
     else:
         reason = ""
     return RateTrial(
@@ -229,12 +268,23 @@ def _judged(
     )
 
 
-def _percentile(result: BenchResult, percentile: float) -> float | None:
-    """Return the highest percentile of all pairs of a source and a sink (ms)."""
-    found = [
-        result.histogram(one).percentile(percentile)
-        for one in result.latencies
-        if one.method is Method.RECORDS
-    ]
-    found += [one.percentiles_ms["99"] for one in result.latencies if one.method is Method.MARKERS]
-    return max(found, default=None)
+def _percentile(result: BenchResult, percentile: float) -> tuple[float | None, bool]:
+    """Return the highest percentile of all pairs of a source and a sink (ms), and True if there are enough latencies.
+
+    Raises ``BenchError`` if it is not measured.
+    """
+    known: list[float] = []
+    of_few: list[float] = []
+    for one in result.latencies:
+        if one.method is Method.RECORDS:
+            histogram = result.histogram(one)
+            found = known if histogram.known(percentile) else of_few
+            found.append(histogram.percentile(percentile))
+        elif (value := one.percentiles_ms.get(f"{percentile:g}")) is not None:
+            known.append(value)
+        else:
+            raise BenchError(
+                f"the latency from {one.source!r} to {one.sink!r} is measured by markers, which have p50 and p99, but "
+                f"no p{percentile:g}"
+            )
+    return max(known or of_few, default=None), bool(known)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import inspect
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import cycle, islice
@@ -44,9 +45,9 @@ class RecordSupply:
         #: All records that were taken; None if they are not kept.
         self.values: list[Any] | None = [] if keeps_values else None
         #: Returns the next records, at most a number of them; an empty list at the end.
-        self._make = _maker(records, source)
+        self._make, self._begin_again = _maker(records, source)
         #: Records that were made and not taken.
-        self._ready: list[Any] = []
+        self._ready: deque[Any] = deque()
         #: The number of records that were taken.
         self.taken = 0
         #: Seconds in which records were made.
@@ -59,7 +60,7 @@ class RecordSupply:
         """Return the next ``count`` records; fewer if the supply ends. ``ended`` is True then."""
         begun = time.perf_counter()
         if self._ready:
-            values, self._ready = self._ready[:count], self._ready[count:]
+            values = [self._ready.popleft() for _ in range(min(count, len(self._ready)))]
             if len(values) < count:
                 values += self._make(count - len(values))
         else:
@@ -79,38 +80,71 @@ class RecordSupply:
         return max(1, int(seconds / max(self._each, 1e-9)))
 
     def speed(self) -> float:
-        """Return the records per second that can be made when nothing else runs; they are kept for ``take``."""
+        """Return the records per second that can be made when nothing else runs.
+
+        After it a function begins again and a sequence is read from its start: records with times near now would be old
+        otherwise. Those of other iterables are kept for ``take``.
+        """
         begun = time.perf_counter()
         made = 0
+        trial: list[Any] = []
         while made < _TRIAL and (took := time.perf_counter() - begun) < _TRIAL_SECONDS:
             values = self._make(256)
-            self._ready += values
+            trial += values
             made += len(values)
             if len(values) < 256:
                 break
         took = time.perf_counter() - begun
         if not made:
             raise FlowDefinitionError(f"the load of source {self._source!r} has no records")
+        again = self._begin_again()
+        if again is None:
+            self._ready += trial
+        else:
+            self._make = again
         return made / max(took, 1e-9)
 
 
-def _maker(records: Records, source: str) -> Callable[[int], list[Any]]:
+_Make: TypeAlias = Callable[[int], list[Any]]
+
+
+def _maker(records: Records, source: str) -> tuple[_Make, Callable[[], _Make | None]]:
+    """Return the function that makes records, and one that returns such a function from the first record on.
+
+    The latter returns None if the records can be read only once.
+    """
     if callable(records):
         if _takes_number(records, source):
-            return _Numbered(cast("Callable[[int], Any]", records)).make
-        made: object = cast("Callable[[], object]", records)()
-        if not isinstance(made, Iterable):
-            raise FlowDefinitionError(
-                f"the load of source {source!r}: {shown(records)} returned {shown(made)}, which is no iterable; return "
-                f"or yield records, or take one parameter, the number of the record, and return that record"
-            )
-        return _Iterated(iter(cast("Any", made))).make
+            numbered = cast("Callable[[int], Any]", records)
+            return _Numbered(numbered).make, lambda: _Numbered(numbered).make
+        function = cast("Callable[[], object]", records)
+        made = _made_by(function, source)
+
+        def begin_again() -> _Make | None:
+            again = _made_by(function, source)
+            is_same_iterator = again is made and isinstance(made, Iterator)
+            return None if is_same_iterator else _Iterated(iter(again)).make
+
+        return _Iterated(iter(made)).make, begin_again
     if isinstance(records, str | bytes) or not isinstance(records, Iterable):
         raise FlowDefinitionError(
             f"the load of source {source!r} is a function that makes records, or an iterable of records, not "
             f"{shown(records)}"
         )
-    return _Iterated(cycle(records) if isinstance(records, Sequence) else iter(records)).make
+    if isinstance(records, Sequence):
+        return _Iterated(cycle(records)).make, lambda: _Iterated(cycle(records)).make
+    return _Iterated(iter(records)).make, lambda: None
+
+
+def _made_by(function: Callable[[], object], source: str) -> Iterable[Any]:
+    made = function()
+    if not isinstance(made, Iterable):
+        raise FlowDefinitionError(
+            f"the load of source {source!r}: {shown(function)} returned {shown(made)}, which is no iterable; return "
+            f"or yield records, or take one parameter, the number of the record, and return that record"
+        )
+    iterable: Iterable[Any] = cast("Any", made)
+    return iterable
 
 
 @dataclass(slots=True)

@@ -52,7 +52,7 @@ class SinkRecord:
         if type(correlation) is not RecordBatch:
             return
         now = self.steady()
-        intended = correlation.intended
+        intended = whole = correlation.intended
         first = correlation.taken.get(self._number, 0)
         if first or count != len(intended):
             correlation.taken[self._number] = first + count
@@ -71,7 +71,8 @@ class SinkRecord:
             latencies.update([int((now - one) * units) for one in intended])
         else:
             latencies.update([int((now - one) * units) for one in intended if one >= start])
-        if (span := intended[-1] - intended[0]) > self.longest_batch:
+        # Of the whole batch: results in another order may be those of any of its records.
+        if (span := whole[-1] - whole[0]) > self.longest_batch:
             self.longest_batch = span
 
     def drain(self) -> dict[str, Counter[int]]:

@@ -74,7 +74,7 @@ class LatencyFigures:
     """By the percentile: ``"99.9"``. A percentile with fewer than five latencies above it is left out."""
     max_ms: float
     error_ms: float = 0.0
-    """The largest possible error of a single latency, from batches with several records."""
+    """The largest possible error of a single latency: the longest time between the first and last record of a batch."""
     histogram: str = ""
     """Microseconds, in the format of HdrHistogram (V2, compressed, base64); empty for markers."""
 
@@ -186,7 +186,7 @@ class LoadSample:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckpointFigures:
-    """The completed checkpoints of the run."""
+    """The checkpoints that ended between the start of the measured part and the end of the run."""
 
     completed: int
     failed: int
@@ -199,7 +199,7 @@ class CheckpointFigures:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockedCode:
-    """Code that blocked the event loop."""
+    """Code that blocked the event loop between the start of the measured part and the end of the run."""
 
     step: str | None
     where: str
@@ -210,7 +210,8 @@ class BlockedCode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessFigures:
-    """The process, in the measured part of the run."""
+    """The process: processor and memory in the measured part of the run, garbage collections and the lag of the loop
+    from its start until the end of the run."""
 
     cpu: float
     """Processor time per second, of all threads."""
@@ -234,6 +235,7 @@ class BenchResult:
     """The version of aflow."""
     machine: MachineInfo
     noise: MachineNoise
+    """Timers before the run; the others from the start of the measured part until the end of the run."""
     warmup_s: float
     duration_s: float
     """The measured part: shorter than asked for if the run was interrupted or failed."""

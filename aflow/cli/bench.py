@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import signal
-from collections.abc import Generator
+from collections.abc import Coroutine, Generator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -15,11 +15,27 @@ from typing import Any, Final, cast
 import click
 from rich.console import Console
 
-from aflow.cli.errors import DONE, FAILED, INTERRUPTED, USAGE, errors_reported, say
-from aflow.cli.options import NAMES, TARGETED, checkpoint_options, for_targets, recovery_settings
+from aflow.cli.errors import (
+    DONE,
+    FAILED,
+    INTERRUPTED,
+    USAGE,
+    UsageProblem,
+    errors_reported,
+    say,
+)
+from aflow.cli.options import (
+    NAMES,
+    TARGETED,
+    checkpoint_options,
+    for_targets,
+    given_on_command_line,
+    recovery_settings,
+)
 from aflow.cli.parameter_types import Duration
 from aflow.cli.runner import loop_factory
 from aflow.cli.target import Invocation, invocation
+from aflow.errors import FlowDefinitionError
 from aflow.model.distribution import install_command
 
 _GROUP_HELP: Final = """Measure a flow under load: latency and throughput at a rate, or the highest rate.
@@ -158,7 +174,8 @@ def run(
 def compare_command(context: click.Context, before: str, after: str, tolerance: float) -> None:
     """Compare two results that --json has written, with confidence intervals.
 
-    Exit status: 0 nothing is worse, 1 something is, 2 they cannot be compared.
+    Exit status: 0 nothing is worse, 1 a figure is worse or missing in the second result or only that one has errors,
+    2 they cannot be compared.
     """
     _require_extra()
     from aflow.bench.comparison import compare
@@ -212,17 +229,38 @@ def http_command(context: click.Context, /, url: str, **settings: Any) -> None:
     """
     with errors_reported(context, traceback=False):
         _require_extra()
-        with asyncio.Runner(loop_factory=loop_factory(True)) as runner:
-            context.exit(runner.run(_measure_http(url, settings)))
+        from aflow.cli.bench_options import check_file, check_given
+
+        check_given(given_on_command_line(context))
+        check_file(settings["json_file"])
+        check_file(settings["report"])
+        context.exit(_run_loop(_measure_http(url, settings), uvloop=True))
+
+
+def _run_loop(work: Coroutine[Any, Any, int], *, uvloop: bool) -> int:
+    """Run ``work`` on an event loop, and return the exit status.
+
+    A ``FlowDefinitionError`` is one of the command line: the failure of a job that runs is in its result.
+    """
+    try:
+        with asyncio.Runner(loop_factory=loop_factory(uvloop)) as runner:
+            return runner.run(work)
+    except FlowDefinitionError as exc:
+        raise UsageProblem(str(exc)) from exc
+    except KeyboardInterrupt:
+        say("stopped at once: nothing is reported")
+        return INTERRUPTED
 
 
 async def _measure_http(url: str, settings: dict[str, Any]) -> int:
     from aflow.bench.http_load import HttpTarget, http_load
+    from aflow.bench.load_run import default_warmup
     from aflow.bench.record_supply import SourceLoad
     from aflow.cli.bench_options import LoadOptions, loads_of, pairs_of, schedule_of
     from aflow.cli.bench_view import sample_display
 
-    whole = settings["duration"] + (settings["warmup"] or timedelta())
+    duration, warmup = settings["duration"], settings["warmup"]
+    whole = duration + (default_warmup(duration) if warmup is None else warmup)
     options = LoadOptions(
         sources=[f"body={settings['body']}"],
         rates=[settings["rate"]],
@@ -250,8 +288,8 @@ async def _measure_http(url: str, settings: dict[str, Any]) -> int:
                 in_flight=settings["in_flight"],
             ),
             bodies,
-            duration=settings["duration"],
-            warmup=settings["warmup"],
+            duration=duration,
+            warmup=warmup,
             on_sample=show,
             stop=stop,
         )
@@ -259,15 +297,15 @@ async def _measure_http(url: str, settings: dict[str, Any]) -> int:
 
 
 def _shown(result: Any, json_file: str | None, report: str | None) -> int:
-    """Write and print a result; return the exit status."""
+    """Print and write a result; return the exit status."""
     from aflow.bench.report import save_report
     from aflow.cli.bench_view import result_view
 
+    _console().print(result_view(result))
     if json_file is not None:
         result.save(json_file)
     if report is not None:
         save_report(result, report)
-    _console().print(result_view(result))
     if result.problems:
         return FAILED
     return INTERRUPTED if result.interrupted else DONE
@@ -281,14 +319,12 @@ class _LoadCommand:
 
     def run(self) -> int:
         """Run, print and write; return the exit status."""
-        try:
-            with asyncio.Runner(
-                loop_factory=loop_factory(not self.invoked.flag("no_uvloop"))
-            ) as runner:
-                return runner.run(self._run())
-        except KeyboardInterrupt:
-            say("stopped at once: nothing is reported")
-            return INTERRUPTED
+        from aflow.cli.bench_options import check_file, check_given
+
+        check_given(self.invoked.given)
+        check_file(self.invoked.text("json_file"))
+        check_file(self.invoked.text("report"))
+        return _run_loop(self._run(), uvloop=not self.invoked.flag("no_uvloop"))
 
     async def _run(self) -> int:
         stop = asyncio.Event()
@@ -311,17 +347,17 @@ class _LoadCommand:
         return _shown(result, self.invoked.text("json_file"), self.invoked.text("report"))
 
     async def _search(self, stop: asyncio.Event) -> int:
+        from aflow.bench.arrivals import ConstantRate, PoissonArrivals
         from aflow.bench.rate_search import find_max
         from aflow.bench.record_supply import SourceLoad
-        from aflow.cli.bench_options import schedule_of
+        from aflow.cli.bench_options import first_rate
         from aflow.cli.bench_view import max_view, trial_line
 
         bound = self.invoked.settings["p99"]
-        rates = self._many("rates")
+        start, seed = first_rate(self._many("rates")), self.invoked.number("seed")
         if not isinstance(bound, timedelta):
             raise click.UsageError("--find-max needs --p99 with a duration, such as --p99 50ms")
         loads = {name: SourceLoad(one.records) for name, one in self._loads().items()}
-        start = schedule_of(rates[0], self._load_options()).highest_rate if rates else 1000.0
         percentile = self.invoked.settings["percentile"]
         assert isinstance(percentile, float)
         found = await find_max(
@@ -330,21 +366,26 @@ class _LoadCommand:
             bound=bound,
             percentile=percentile,
             start=start,
+            schedule=(lambda rate: PoissonArrivals(rate, seed))
+            if self.invoked.flag("poisson")
+            else ConstantRate,
             on_trial=lambda trial: say(trial_line(trial)),
             stop=stop,
             **self._settings(),
         )
         best = found.result or (found.trials[-1].result if found.trials else None)
+        click.echo(max_view(found))
         if best is not None:
             self._show(best)
-        click.echo(max_view(found))
         if stop.is_set():
             return INTERRUPTED
         return DONE if found.rate is not None else FAILED
 
     def _load_options(self) -> Any:
-        from aflow.cli.bench_options import LoadOptions
+        from aflow.bench.load_run import default_warmup
+        from aflow.cli.bench_options import FIRST_RATE, LoadOptions
 
+        duration = self.invoked.duration("duration")
         invoked = self.invoked
         speed, in_flight = invoked.settings["speed"], invoked.settings["in_flight"]
         assert isinstance(speed, float)
@@ -352,13 +393,13 @@ class _LoadCommand:
         rates = self._many("rates")
         return LoadOptions(
             sources=self._many("sources"),
-            rates=rates or (["1000"] if invoked.flag("find_max") else []),
+            rates=rates or ([f"{FIRST_RATE:g}"] if invoked.flag("find_max") else []),
             poisson=invoked.flag("poisson"),
             seed=invoked.number("seed"),
             times=invoked.text("times"),
             speed=speed,
             in_flight=in_flight,
-            whole=invoked.duration("duration") + (self._warmup or timedelta()),
+            whole=duration + (default_warmup(duration) if self._warmup is None else self._warmup),
         )
 
     def _loads(self) -> dict[str, Any]:
@@ -388,7 +429,7 @@ class _LoadCommand:
             "equal": pairs_of(self._many("equal"), "--equal", "old=new"),
             "parallelism": invoked.number("parallelism"),
             "checkpointing": recovery.checkpointing,
-            "restore": recovery.restore,
+            **({"restore": recovery.restore} if "restore" in invoked.given else {}),
             "allow_dropped_state": recovery.allow_dropped_state,
             "restart": recovery.restarts,
         }

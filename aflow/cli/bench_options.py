@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+import os
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -24,6 +25,9 @@ from aflow.cli.parameter_types import Duration
 from aflow.cli.target import load_object
 from aflow.errors import described
 
+#: The first rate of a search without ``--rate``.
+FIRST_RATE: Final = 1000.0
+
 _RATE_HELP: Final = "write 5000, 100..5000 for a ramp, or 1000:10s,5000:20s for steps"
 
 
@@ -40,6 +44,62 @@ class LoadOptions:
     in_flight: int | None
     whole: timedelta
     """Warm-up and measured part together: the time of a ramp."""
+
+
+#: Options that change another one, which must be given too.
+_NEEDS: Final = {
+    "p99": ("find_max", "--p99 is the bound of --find-max"),
+    "percentile": ("find_max", "--percentile belongs to --find-max"),
+    "speed": ("times", "--speed belongs to --times"),
+    "seed": ("poisson", "--seed belongs to --poisson"),
+}
+
+#: Options that contradict each other.
+_EXCLUDE: Final = (
+    ("times", "poisson", "--times are the arrivals of a file, which are not those of --poisson"),
+    ("find_max", "times", "--find-max searches a rate, so it has no --times"),
+    (
+        "find_max",
+        "in_flight",
+        "--find-max searches a rate, so it is no closed loop: no --in-flight",
+    ),
+)
+
+
+def check_given(given: Collection[str]) -> None:
+    """Raise ``click.UsageError`` if one of the options that were given would be ignored."""
+    for name, (needed, text) in _NEEDS.items():
+        if name in given and needed not in given:
+            raise click.UsageError(f"{text}, which is missing")
+    for one, other, text in _EXCLUDE:
+        if one in given and other in given:
+            raise click.UsageError(text)
+
+
+def check_file(path: str | None) -> None:
+    """Raise ``click.UsageError`` if ``path`` cannot be written after the run."""
+    if path is None:
+        return
+    folder = Path(path).absolute().parent
+    if not folder.is_dir():
+        raise click.UsageError(f"{path} cannot be written: there is no folder {str(folder)!r}")
+    if not os.access(path if Path(path).exists() else folder, os.W_OK):
+        raise click.UsageError(f"{path} cannot be written: permission denied")
+
+
+def first_rate(rates: Sequence[str]) -> float:
+    """Return the first rate of a search. Raises ``click.UsageError``."""
+    if not rates:
+        return FIRST_RATE
+    if len(rates) > 1 or "=" in rates[0]:
+        raise click.UsageError(
+            "--find-max searches one rate, which all sources get: write --rate 1000 once, without a name"
+        )
+    if ".." in rates[0] or ":" in rates[0]:
+        raise click.UsageError(
+            "--find-max searches a constant rate: --rate is the first one, such as --rate 1000"
+        )
+    return _number(rates[0])
 
 
 def loads_of(options: LoadOptions) -> dict[str, SourceLoad]:
@@ -105,6 +165,8 @@ def _rates(texts: Sequence[str]) -> tuple[str | None, Mapping[str, str]]:
     of_source: dict[str, str] = {}
     for text in texts:
         name, equals, rate = text.partition("=")
+        if (name in of_source) if equals else (default is not None):
+            raise click.UsageError(f"--rate {text} is a second rate of the same sources")
         if equals:
             of_source[name] = rate
         else:

@@ -128,7 +128,11 @@ def comparison_view(comparison: RunComparison) -> Group:
             f"{one.low:.3f} to {one.high:.3f}",
             one.verdict,
         )
-    return Group(table, *(Text(f"note: {one}") for one in comparison.remarks))
+    parts: list[Table | Text] = [table]
+    parts += [Text(f"missing: {one}", style="red") for one in comparison.missing]
+    if comparison.has_new_problems:
+        parts.append(Text("worse: only the second run has errors", style="red"))
+    return Group(*parts, *(Text(f"note: {one}") for one in comparison.remarks))
 
 
 def _task_table(shares: Mapping[str, TaskShares]) -> Table:

@@ -6,6 +6,7 @@ import json
 import os
 import signal
 import threading
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from aflow.bench.result import (
 )
 from aflow.cli.bench_view import sample_display
 from tests.cli.conftest import Aflow, Write
+from tests.load.made_results import run_with
 
 PIPELINE = """
     import asyncio
@@ -38,6 +40,9 @@ PIPELINE = """
 
     def right(sent, received):
         assert received["doubled"] == [3 * n for n in sent["numbers"]]
+
+    async def later(sent, received):
+        return False
 
     def waiting() -> af.Flow:
         async def wait(n):
@@ -56,6 +61,9 @@ PIPELINE = """
         flow.source([0], name="numbers").map(fail, name="fail").to(af.CollectSink(), name="out")
         return flow
 """
+
+LOADED = ("doubling:build", "--source", "numbers=doubling:make")
+SEARCHED = (*LOADED, "--find-max", "--p99", "50ms")
 
 SHORT = ("--duration", "400ms", "--warmup", "100ms")
 
@@ -145,6 +153,15 @@ def test_the_highest_rate_is_searched(aflow: Aflow) -> None:
     assert "trying 0/s: p99 was 2" in result.stderr
 
 
+def test_a_ramp_lasts_for_the_warm_up_and_the_measured_part(aflow: Aflow) -> None:
+    aflow(
+        *("bench", *LOADED, "--rate", "10..100", "--duration", "200ms", "--json", "run.json"),
+        "--quiet",
+    )
+
+    assert load_result("run.json").sources[0].arrivals == "10/s to 100/s in 0.24 s"
+
+
 def test_failed_requests_of_a_load_over_http_are_errors(aflow: Aflow) -> None:
     result = aflow(
         *("bench", "http", "http://user:secret@127.0.0.1:1/score?token=secret", "--rate", "20"),
@@ -159,16 +176,26 @@ def test_failed_requests_of_a_load_over_http_are_errors(aflow: Aflow) -> None:
 
 
 def test_saved_runs_are_compared(aflow: Aflow) -> None:
-    for name in ("one.json", "two.json"):
-        aflow(
-            *("bench", "doubling:build", "--source", "numbers=doubling:make", "--rate", "500"),
-            *(*SHORT, "--quiet", "--json", name),
-        )
+    run_with(10, seed=1).save("one.json")
+    run_with(30, seed=2).save("two.json")
 
-    result = aflow("bench", "compare", "one.json", "two.json", "--tolerance", "0.99")
+    assert aflow("bench", "compare", "one.json", "two.json").exit_code == 1
+    result = aflow("bench", "compare", "two.json", "one.json")
 
     assert result.exit_code == 0, result.output
     assert "95 % interval" in result.stdout
+
+
+def test_a_second_run_without_latencies_is_worse(aflow: Aflow) -> None:
+    one = run_with(10, seed=1)
+    one.save("one.json")
+    samples = [replace(sample, latencies=[]) for sample in one.samples]
+    replace(one, latencies=[], samples=samples).save("two.json")
+
+    result = aflow("bench", "compare", "one.json", "two.json")
+
+    assert result.exit_code == 1, result.output
+    assert "missing: p99 in → out (ms): 0 samples of the second run" in result.stdout
 
 
 @pytest.mark.parametrize(
@@ -198,15 +225,32 @@ def test_saved_runs_are_compared(aflow: Aflow) -> None:
         ),
         (("compare", "no.json", "no.json"), "cannot be read"),
         (("http", "localhost", "--rate", "1"), "is no address"),
+        (("http", "http://localhost", "--rate", "1", "--seed", "2"), "--seed belongs to --poisson"),
+        (("http", "http://localhost", "--rate", "1", "--json", "none/a"), "there is no folder"),
+        ((*LOADED, "--rate", "1", "--json", "none/a.json"), "there is no folder"),
+        ((*LOADED, "--rate", "1", "--report", "none/a.html"), "there is no folder"),
+        ((*LOADED, "--rate", "1", "--rate", "2"), "--rate 2 is a second rate"),
+        ((*LOADED, "--rate", "1", "--seed", "2"), "--seed belongs to --poisson, which is missing"),
+        ((*LOADED, "--rate", "1", "--speed", "2"), "--speed belongs to --times"),
+        ((*LOADED, "--rate", "1", "--p99", "1ms"), "--p99 is the bound of --find-max"),
+        ((*LOADED, "--rate", "1", "--percentile", "9"), "--percentile belongs to --find-max"),
+        ((*LOADED, "--times", "at", "--poisson"), "--times are the arrivals of a file"),
+        ((*SEARCHED, "--times", "at"), "--find-max searches a rate, so it has no --times"),
+        ((*SEARCHED, "--in-flight", "1"), "--find-max searches a rate, so it is no closed loop"),
+        ((*SEARCHED, "--rate", "numbers=1"), "--find-max searches one rate, which all sources get"),
+        ((*SEARCHED, "--rate", "1..5"), "--find-max searches a constant rate"),
+        ((*LOADED, "--rate", "-1"), "takes a number above 0"),
+        ((*LOADED, "--rate", "1", "--duration", "0s"), "duration"),
+        ((*LOADED, "--rate", "1", "--oracle", "doubling:later"), "a function that is not async"),
     ],
-    ids=range(12),
+    ids=range(29),
 )
 def test_wrong_command_lines_say_what_to_write(
     aflow: Aflow, arguments: tuple[str, ...], message: str
 ) -> None:
     result = aflow("bench", *arguments)
 
-    assert result.exit_code in (1, 2)
+    assert result.exit_code == 2, result.output
     assert message in result.stderr
     assert "Traceback" not in result.stderr
 

@@ -6,12 +6,14 @@ import asyncio
 import time
 from collections.abc import Iterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any, cast
 
 import pytest
 
 import aflow as af
 from aflow.bench import BenchError, BenchResult, ConstantRate, SourceLoad, run
+from aflow.bench.oracle import check_results
 from aflow.bench.result import Method, Phase
 from aflow.errors import FlowDefinitionError
 from aflow.testing.virtual_time import virtual_time
@@ -20,6 +22,10 @@ from tests.load.flows import SECOND, after_50_ms, calling, doubling
 
 def number(n: int) -> int:
     return n
+
+
+async def asynchronous(sent: object, received: object) -> bool:
+    return False
 
 
 def divmod_of(one: int, other: int) -> tuple[int, int]:
@@ -144,6 +150,65 @@ async def test_a_generator_with_too_few_records_is_an_error() -> None:
     ]
 
 
+@virtual_time
+async def test_a_source_that_ended_early_does_not_count_as_slower() -> None:
+    flow = af.Flow("two")
+    short = flow.source([0], name="short")
+    short.union(flow.source([0], name="long")).to(af.CollectSink[int](), name="out")
+
+    result = await run(
+        flow, {"short": iter(range(30)), "long": number}, rate=10, duration=10 * SECOND
+    )
+
+    assert result.problems == [
+        "the generator of source 'short' ended before the load: it has too few records"
+    ]
+
+
+@virtual_time
+async def test_each_run_with_one_checkpoint_folder_has_all_its_records(tmp_path: Path) -> None:
+    for restore in (None, None, "latest"):
+        options: dict[str, Any] = {} if restore is None else {"restore": restore}
+        result = await run(
+            doubling(),
+            {"numbers": number},
+            rate=10,
+            duration=3 * SECOND,
+            warmup=SECOND,
+            checkpointing=af.Checkpointing(storage=tmp_path, every=SECOND),
+            **options,
+        )
+
+        assert result.sources[0].accepted == pytest.approx(30, abs=1)
+        assert result.ok
+
+
+@virtual_time
+async def test_a_closed_loop_continues_after_a_restart() -> None:
+    """The records in flight of the failed attempt are lost, and others take their places."""
+    failed: list[int] = []
+
+    async def call(n: int) -> int:
+        await asyncio.sleep(0.05)
+        if n >= 40 and not failed:
+            failed.append(n)
+            raise ValueError("no such number")
+        return n
+
+    result = await run(
+        calling(call, capacity=100),
+        {"numbers": number},
+        in_flight=5,
+        duration=5 * SECOND,
+        warmup=SECOND,
+        restart=af.restart.FixedDelay(attempts=2, delay=timedelta(milliseconds=100)),
+    )
+
+    assert failed
+    assert result.restarts == 1
+    assert result.sources[0].accepted_per_s == pytest.approx(100, rel=0.05)
+
+
 @pytest.mark.asyncio
 async def test_a_rate_beyond_the_generator_is_refused_before_the_run() -> None:
     def slow(n: int) -> int:
@@ -159,7 +224,7 @@ async def test_a_rate_beyond_the_generator_is_refused_before_the_run() -> None:
 @pytest.mark.asyncio
 async def test_a_generator_that_becomes_slower_than_the_rate_is_reported() -> None:
     def records() -> Iterator[int]:
-        yield from range(20_300)  # the trial of the generator makes these
+        yield from range(20_300)  # more than the trial of the generator makes
         while True:
             time.sleep(0.0002)
             yield 0
@@ -215,6 +280,7 @@ async def test_a_run_that_is_stopped_has_the_figures_until_then() -> None:
     )
 
     assert result.interrupted
+    assert result.sources[0].backlog == 0
     assert result.sources[0].accepted == pytest.approx(200, abs=60)
     assert result.ok
     assert any("interrupted" in one.text for one in result.findings)
@@ -303,6 +369,23 @@ async def test_wrong_results_are_errors() -> None:
     ]
 
 
+@pytest.mark.parametrize(
+    ("verdict", "is_right"), [(None, True), (True, True), (0, False), ("", False)], ids=repr
+)
+def test_an_oracle_says_that_results_are_wrong_by_any_false_value(
+    verdict: object, is_right: bool
+) -> None:
+    assert check_results(lambda sent, received: verdict, [], [], {}) == (
+        [] if is_right else [f"the results are wrong: the oracle returned {verdict!r}"]
+    )
+
+
+def test_an_oracle_that_returns_an_awaitable_checks_nothing() -> None:
+    (problem,) = check_results(lambda sent, received: asynchronous(sent, received), [], [], {})
+
+    assert problem.startswith("the results were not checked: the oracle returned an awaitable")
+
+
 @virtual_time
 async def test_samples_show_each_phase() -> None:
     samples: list[Phase] = []
@@ -321,13 +404,35 @@ async def test_samples_show_each_phase() -> None:
     assert [one.accepted["numbers"] for one in result.measured_samples] == [20, 30, 40, 50]
 
 
-@virtual_time
-async def test_a_saved_result_is_read_again(tmp_path: object) -> None:
-    from pathlib import Path
+@pytest.mark.asyncio
+async def test_periods_that_a_blocked_loop_missed_have_one_sample() -> None:
+    def block(n: int) -> int:
+        if n == 10:
+            time.sleep(0.3)
+        return n
 
+    flow = af.Flow("blocked")
+    flow.source([0], name="numbers").map(block, name="block").to(af.CollectSink[int](), name="out")
+    result = await run(
+        flow,
+        {"numbers": number},
+        rate=100,
+        duration=timedelta(seconds=0.6),
+        warmup=timedelta(),
+        sample_every=timedelta(milliseconds=50),
+        options=af.Options(watchdog=None),
+    )
+
+    lengths = [one.seconds for one in result.measured_samples]
+    assert max(lengths) > 0.29
+    assert sum(one < 0.005 for one in lengths) <= 1
+
+
+@virtual_time
+async def test_a_saved_result_is_read_again(tmp_path: Path) -> None:
     from aflow.bench import load_result
 
-    path = Path(str(tmp_path)) / "run.json"
+    path = tmp_path / "run.json"
     result = await run(doubling(), {"numbers": number}, rate=10, duration=SECOND)
     result.save(path)
 
@@ -347,6 +452,8 @@ async def test_a_saved_result_is_read_again(tmp_path: object) -> None:
             ({"rate": 1, "in_flight": 3}, "not both"),
             ({"in_flight": 0}, "in_flight of a load"),
             ({"rate": 1, "duration": timedelta(0)}, "duration of a load"),
+            ({"rate": 1, "duration": 30}, "duration of a load"),
+            ({"rate": 1, "oracle": asynchronous}, "the oracle of a load is a function that is not"),
             ({"rate": 1, "equal": [("out", "x")]}, "equal names sink 'x'"),
             ({"sources": {"numbers": 7}, "rate": 1}, "a function that makes records"),
             ({"sources": {"numbers": lambda: 7}, "rate": 1}, "which is no iterable"),
@@ -354,7 +461,7 @@ async def test_a_saved_result_is_read_again(tmp_path: object) -> None:
             ({"sources": {"numbers": iter(())}, "rate": 1}, "has no records"),
         ],
     ),
-    ids=range(12),
+    ids=range(14),
 )
 @pytest.mark.asyncio
 async def test_loads_that_cannot_be_are_refused(arguments: dict[str, Any], message: str) -> None:

@@ -4,11 +4,23 @@ from __future__ import annotations
 
 import math
 from datetime import timedelta
+from itertools import pairwise
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import aflow as af
+from aflow.bench import (
+    BenchError,
+    BenchResult,
+    ConstantRate,
+    PoissonArrivals,
+    SourceLoad,
+    rate_search,
+    run,
+)
 from aflow.bench.rate_search import MOST_TRIALS, RateAttempt, RateSearch, find_max
 from aflow.errors import FlowDefinitionError
 from aflow.testing.virtual_time import virtual_time
@@ -135,3 +147,105 @@ async def test_a_bound_below_the_latency_of_one_record_has_no_rate() -> None:
 
     assert found.rate is None
     assert "p99 was 50" in found.trials[0].reason
+
+
+@virtual_time
+async def test_a_confirmation_that_the_generator_cannot_make_lowers_the_rate(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The generator is too slow for each longer trial, so the search ends without a rate."""
+    refused: list[float] = []
+
+    async def run_short(*args: Any, duration: timedelta, **kwargs: Any) -> BenchResult:
+        if duration > 4 * SECOND:
+            refused.append(kwargs["arrivals"].rate)
+            raise BenchError("this machine cannot measure it")
+        return await run(*args, duration=duration, **kwargs)
+
+    monkeypatch.setattr(rate_search, "run", run_short)
+    found = await find_max(
+        calling(after_50_ms, capacity=2),
+        {"numbers": [1]},
+        bound=timedelta(milliseconds=100),
+        start=20,
+        precision=0.9,
+        duration=4 * SECOND,
+        warmup=timedelta(),
+        patience=SECOND,
+    )
+
+    assert found.rate is None
+    assert len(refused) > 3
+    assert all(later < earlier for earlier, later in pairwise(refused))
+
+
+@virtual_time
+async def test_the_schedule_of_a_search_is_that_of_its_trials() -> None:
+    found = await find_max(
+        calling(after_50_ms, capacity=10),
+        {"numbers": [1]},
+        bound=timedelta(milliseconds=20),
+        start=0.2,
+        schedule=lambda rate: PoissonArrivals(rate, seed=3),
+        duration=20 * SECOND,
+        warmup=timedelta(),
+    )
+
+    assert found.trials[0].result.sources[0].arrivals == "0.2/s (Poisson)"
+
+
+@virtual_time
+async def test_a_percentile_with_too_few_latencies_is_not_confirmed() -> None:
+    with pytest.raises(BenchError, match=r"too few latencies for p99\.9: measure for longer"):
+        await find_max(
+            calling(after_50_ms, capacity=2),
+            {"numbers": [1]},
+            bound=timedelta(milliseconds=200),
+            percentile=99.9,
+            start=20,
+            precision=0.5,
+            duration=4 * SECOND,
+            warmup=timedelta(),
+            patience=SECOND,
+        )
+
+
+@virtual_time
+async def test_markers_have_no_other_percentiles_than_p50_and_p99() -> None:
+    flow = af.Flow("windows")
+    words = flow.source(["a"], name="words").key_by(lambda word: word, name="key")
+    windows = words.window(af.Tumbling(SECOND, domain=af.TimeDomain.PROCESSING))
+    windows.fold(int, lambda n, _: n + 1, name="count").to(
+        af.CollectSink[af.Windowed[str, int]](), name="out"
+    )
+
+    with pytest.raises(
+        BenchError, match=r"measured by markers, which have p50 and p99, but no p90"
+    ):
+        await find_max(
+            flow,
+            {"words": ["a"]},
+            bound=SECOND,
+            percentile=90,
+            start=20,
+            duration=4 * SECOND,
+        )
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ({"sources": {"numbers": SourceLoad([1], ConstantRate(1))}}, "so no rate is searched"),
+        ({"bound": 50}, "bound of a search is a timedelta above 0, not 50"),
+        ({"percentile": 100}, "percentile of a search is a number between 0 and 100, not 100"),
+        ({"duration": 3}, "duration of a load"),
+    ],
+    ids=range(4),
+)
+@pytest.mark.asyncio
+async def test_searches_that_cannot_be_are_refused(arguments: dict[str, Any], message: str) -> None:
+    sources = arguments.pop("sources", {"numbers": [1]})
+    merged: dict[str, Any] = {"bound": SECOND, **arguments}
+
+    with pytest.raises(FlowDefinitionError, match=message):
+        await find_max(calling(after_50_ms), sources, **merged)
