@@ -39,8 +39,9 @@ GRACE: Final = 5.0
 #: passes, so few slots are woken; an idle one has short passes, so all are within some milliseconds.
 _WAKES: Final = 64
 
-#: The same while the host of the job is active: their starts take about a short turn.
-_WAKES_BESIDE_HOST: Final = 32
+#: Turns of the job for which calls start in one pass while its host is active. A slot that rests costs as much as some
+#: calls, and timers fire together in each millisecond, so shorter ones cost more than they help.
+_TURNS: Final = 2
 
 #: Results of one emission after which the budget watches for a host. Fewer calls in a pass delay a host little.
 _MANY_RESULTS: Final = 32
@@ -137,12 +138,11 @@ class CallSlots:
         if self._turn.is_short and self._wake_scheduled:
             return  # slots were woken in this pass, or calls have started
         need = self._operator.waiting - self._awake
-        most = _WAKES_BESIDE_HOST if self._turn.is_short else _WAKES
         if need > 1 and self._at_once:
             need = 1
             self._wake_later()
-        elif need > most:
-            need = most
+        elif need > _WAKES:
+            need = _WAKES
             self._wake_later()
         resting = self._resting
         while need > 0:
@@ -161,7 +161,7 @@ class CallSlots:
             self._wake_scheduled = True
             self._loop.call_soon(self._wake_rest)
             if self._turn.is_short:
-                self._turn_ends = self._loop_budget.steady() + self._turn.seconds
+                self._turn_ends = self._loop_budget.steady() + _TURNS * self._turn.seconds
 
     def _must_rest(self) -> bool:
         """Return True if the calls that started in this pass have used their turn. Asked while the host is active.

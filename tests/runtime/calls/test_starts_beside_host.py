@@ -24,8 +24,8 @@ from tests.runtime.work_clock import WorkClock
 CAPACITY = 500
 START = 0.00001
 
-#: Starts that the turn of a pass has time for, and one; and slots that are woken in a pass.
-MOST, WOKEN = 26, 32
+#: Starts that the turns of a pass have time for, and one; and slots that are woken in a pass.
+MOST, WOKEN = 51, 64
 
 
 class CallsBesideHost:
