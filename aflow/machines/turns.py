@@ -23,12 +23,10 @@ _QUIET: Final = 0.02
 class Turn:
     """The time for which a job keeps the event loop, in seconds; shared by its tasks, and it may change."""
 
-    __slots__ = ("is_short", "seconds")
+    __slots__ = ("seconds",)
 
     def __init__(self, seconds: float) -> None:
         self.seconds = seconds
-        #: True while the host is active.
-        self.is_short = False
 
 
 class Turns:
@@ -46,7 +44,5 @@ class Turns:
         if others > _PASS:
             self._active_until = now + _QUIET
             self.turn.seconds = self._shortest
-            self.turn.is_short = True
         elif now >= self._active_until:
             self.turn.seconds = self._longest
-            self.turn.is_short = False

@@ -39,9 +39,6 @@ class SystemClock:
     #: Seconds, with the best resolution of the machine. Read for each batch, so there is no function call around it.
     steady = staticmethod(time.perf_counter)
 
-    #: CPU time of the thread (s).
-    cpu = staticmethod(time.thread_time)
-
 
 def clock_on(loop: asyncio.AbstractEventLoop, clock: RuntimeClock) -> RuntimeClock:
     """Return ``clock``; in place of a ``SystemClock``, the clock of ``loop`` if it has one of its own.

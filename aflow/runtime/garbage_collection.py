@@ -17,24 +17,6 @@ from typing import Final
 _GENERATIONAL: Final = sys.version_info < (3, 14)
 
 
-_collections = 0
-
-
-def _count(phase: str, info: dict[str, int]) -> None:
-    global _collections
-    _collections += phase == "start"
-
-
-def collections_so_far() -> tuple[int, ...]:
-    """Return a value that each collection changes."""
-    if _GENERATIONAL:
-        return gc.get_count()[1:]
-    # An increment changes no count of a generation.
-    if _count not in gc.callbacks:
-        gc.callbacks.append(_count)
-    return (_collections,)
-
-
 def can_keep_objects() -> bool:
     """Return True if ``objects_are_kept`` may be used in this program.
 

@@ -16,8 +16,7 @@ from collections.abc import Callable, Coroutine, Generator
 from typing import Any, Final
 
 from aflow.machines.loop_share import LoopShare
-from aflow.machines.turns import Turn
-from aflow.runtime.clock import RuntimeClock, SystemClock
+from aflow.runtime.clock import RuntimeClock
 from aflow.runtime.loop_budget import LoopBudget, WorkerActivity
 from aflow.runtime.options import Options
 
@@ -28,8 +27,6 @@ _TOGETHER: Final = 32
 class LimitedBudget(LoopBudget):
     """The share of the job in one pass of the event loop, and in the time."""
 
-    drives_calls = True
-
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
@@ -39,12 +36,9 @@ class LimitedBudget(LoopBudget):
         threads: WorkerActivity | None = None,
         *,
         has_host: bool = True,
-        cpu: Callable[[], float] | None = None,
     ) -> None:
-        super().__init__(loop, clock, budget, threads, has_host=has_host, cpu=cpu)
+        super().__init__(loop, clock, budget, threads, has_host=has_host)
         self._share = LoopShare(share, self.steady())
-        #: Each step of a call waits for its turn, so their starts are not bounded in addition.
-        self.call_turn = Turn(budget)
         #: The part of ``own`` that the share knows.
         self._paid = 0.0
         #: Calls that wait for their turn, oldest first.
@@ -72,12 +66,6 @@ class LimitedBudget(LoopBudget):
             await asyncio.sleep(rest)
         await super().hand_over()
 
-    def on_call_completed(self) -> None:
-        """Do nothing: the steps of calls are counted in ``own``."""
-
-    def on_call_started(self) -> float:
-        return self.steady()  # counted as the step of a call
-
     def driven(self, calls: Callable[[], Coroutine[Any, Any, None]]) -> Coroutine[Any, Any, None]:
         return _drive(calls, self)
 
@@ -104,7 +92,7 @@ class LimitedBudget(LoopBudget):
         self._pass, self.calls_until = None, 0.0
         now = self.steady()
         if self._has_host:
-            self._host.passed(now - begun - (self.own - own), now)
+            self._turns.passed(now - begun - (self.own - own), now)
         self._admit()
 
     def _admit(self) -> None:
@@ -187,7 +175,6 @@ def loop_budget(
 ) -> LoopBudget:
     """Return the budget of a job with these options."""
     clock, seconds = options.clock, options.loop_budget.total_seconds()
-    cpu = clock.cpu if isinstance(clock, SystemClock) else None
     if options.share == 1:
-        return LoopBudget(loop, clock, seconds, threads, has_host=has_host, cpu=cpu)
-    return LimitedBudget(loop, clock, seconds, options.share, threads, has_host=has_host, cpu=cpu)
+        return LoopBudget(loop, clock, seconds, threads, has_host=has_host)
+    return LimitedBudget(loop, clock, seconds, options.share, threads, has_host=has_host)

@@ -56,8 +56,6 @@ class MailboxLoop:
         #: Seconds spent suspended, by reason, without the present suspension.
         self.waited = dict.fromkeys(SuspendReason, 0.0)
         self._on_blocked: Callable[[bool], None] | None = None
-        #: Set if many results of calls were emitted: more of them follow in this pass and the next one.
-        self.expects_results = False
 
     @property
     def completed(self) -> bool:
@@ -122,9 +120,6 @@ class MailboxLoop:
                 # Otherwise all timers of the program (calls that sleep, retries, …) are late by the work done since.
                 self._loop.time()
                 budget.own += steady() - begun
-                if self.expects_results:
-                    self.expects_results = False
-                    budget.watch()
                 try:
                     await sleep
                 finally:

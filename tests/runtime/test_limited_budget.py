@@ -11,12 +11,29 @@ import pytest
 
 import aflow as af
 from aflow.errors import FlowDefinitionError
+from aflow.model.time import Timestamp
 from aflow.runtime.limited_budget import LimitedBudget, loop_budget
 from aflow.runtime.loop_budget import LoopBudget
 from aflow.testing.virtual_time import settle, virtual_time
-from tests.runtime.work_clock import WorkClock
 
 MILLISECOND = 0.001
+
+
+class WorkClock:
+    """The time of the loop, and the work that was done while it stood still."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self.worked = 0.0
+
+    def work(self, seconds: float) -> None:
+        self.worked += seconds
+
+    def steady(self) -> float:
+        return self._loop.time() + self.worked
+
+    def now(self) -> Timestamp:
+        return int(self.steady() * 1000)
 
 
 def options(clock: WorkClock, share: float) -> af.Options:

@@ -16,17 +16,17 @@ was called, and forgets every other cancellation with its call.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import suppress
-from contextvars import copy_context
+from contextvars import Context, copy_context
 from functools import partial
 from inspect import isawaitable
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from aflow.errors import AflowError, InternalError, MailboxClosed, OperatorError, described, shown
 from aflow.machines.calls.call import Call
+from aflow.machines.calls.failures import not_awaited
 from aflow.operators.calls.operator import AsyncOperator
-from aflow.runtime.calls.slot import Report, Slot, not_awaitable
 from aflow.runtime.loop_budget import LoopBudget
 from aflow.runtime.mailbox_loop import MailboxLoop
 from aflow.runtime.pieces import OperatorPieces, Room
@@ -39,15 +39,40 @@ GRACE: Final = 5.0
 #: passes, so few slots are woken; an idle one has short passes, so all are within some milliseconds.
 _WAKES: Final = 64
 
-#: Turns of the job for which calls start in one pass while its host is active. A slot that rests costs as much as some
-#: calls, and timers fire together in each millisecond, so shorter ones cost more than they help.
-_TURNS: Final = 2
-
-#: Results of one emission after which the budget watches for a host. Fewer calls in a pass delay a host little.
-_MANY_RESULTS: Final = 32
-
 #: The result of a function that has not returned.
 _NOTHING: Final = object()
+
+
+Report = Callable[[str, str, float], None]
+"""Report the step, an event, and its duration in seconds."""
+
+
+class Slot:
+    """One coroutine that makes calls."""
+
+    __slots__ = ("begun", "call", "cancelled", "check", "context", "reported", "task")
+
+    def __init__(self, context: Context) -> None:
+        #: The context variables of its calls.
+        self.context = context
+        #: Set when the slot is made.
+        self.task: asyncio.Task[None]
+        #: True from the first step of its task.
+        self.begun = False
+        #: The call that it awaits; None while it rests.
+        self.call: Call | None = None
+        #: True if its call was cancelled because its result does not count any more.
+        self.cancelled = False
+        #: True if its call was reported as abandoned.
+        self.reported = False
+        #: The timer that checks whether a cancelled call has ended.
+        self.check: asyncio.TimerHandle | None = None
+
+    def cancel_check(self) -> None:
+        """Cancel the check: the call has ended, or the job has."""
+        if self.check is not None:
+            self.check.cancel()
+            self.check = None
 
 
 class CallSlots:
@@ -69,10 +94,6 @@ class CallSlots:
         self._operator = operator
         self._mails = mails
         self._loop_budget = loop_budget
-        #: The turn that bounds starts of calls in one pass of the loop while the host is active.
-        self._turn: Final = loop_budget.call_turn
-        #: The end of the turn in this pass (s, steady), while ``_wake_rest`` is scheduled.
-        self._turn_ends = 0.0
         self._pieces = pieces
         self._report = report
         self._grace = grace
@@ -92,12 +113,12 @@ class CallSlots:
         self._at_once = False
         #: True while a slot with such calls yields to the loop.
         self._pausing = False
+        #: True if more slots are to be woken after the pause.
+        self._wake_after_pause = False
         #: True while ``_wake_rest`` is scheduled.
         self._wake_scheduled = False
         self._closing = False
         self.rooms: Final = rooms
-        #: Resolved when no slot is left; set by ``close``.
-        self._all_ended: asyncio.Future[None] | None = None
         #: The end of the grace time of cancelled calls (s, of the loop).
         self._until = 0.0
 
@@ -113,13 +134,9 @@ class CallSlots:
         self._closing = True
         self._operator.on_ready = _noop
         self._operator.held = True
-        at_once = not self._loop_budget.drives_calls
         for slot in self._slots.values():
             slot.cancel_check()
-            if at_once and slot.rest is not None and not slot.rest.done():
-                slot.rest.set_result(None)  # cheaper than a cancellation
-            else:
-                slot.task.cancel()
+            slot.task.cancel()
         self._until = self._loop.time() + self._grace
 
     async def close(self) -> None:
@@ -127,16 +144,12 @@ class CallSlots:
         if not self._slots:
             return
         left = max(0.0, self._until - self._loop.time())
-        self._all_ended = self._loop.create_future()
-        await asyncio.wait([self._all_ended], timeout=left)
-        for task, slot in self._slots.items():
-            if not task.done():
-                self._abandoned(slot)
+        _, remaining = await asyncio.wait(self._slots.copy(), timeout=left)
+        for task in remaining:
+            self._abandoned(self._slots[task])
 
     def _wake(self) -> None:
         """Wake, or create, a slot for each call that may start, up to ``_WAKES``."""
-        if self._turn.is_short and self._wake_scheduled:
-            return  # slots were woken in this pass, or calls have started
         need = self._operator.waiting - self._awake
         if need > 1 and self._at_once:
             need = 1
@@ -160,24 +173,12 @@ class CallSlots:
         if not self._wake_scheduled:
             self._wake_scheduled = True
             self._loop.call_soon(self._wake_rest)
-            if self._turn.is_short:
-                self._turn_ends = self._loop_budget.steady() + _TURNS * self._turn.seconds
-
-    def _must_rest(self) -> bool:
-        """Return True if the calls that started in this pass have used their turn. Asked while the host is active.
-
-        Then the slot rests, and others are woken in the next passes.
-        """
-        now = self._loop_budget.on_call_started()
-        if not self._wake_scheduled:
-            self._wake_later()
-            return False
-        # Slots whose calls return at once check their turns themselves.
-        return now >= self._turn_ends and not self._at_once
 
     def _wake_rest(self) -> None:
         self._wake_scheduled = False
-        if not self._pausing:
+        if self._pausing:
+            self._wake_after_pause = True  # the pause of a job with a share of the loop takes many passes
+        else:
             self._at_once = False
             self._operator.on_ready()
 
@@ -200,8 +201,6 @@ class CallSlots:
         if not slot.begun:  # it was cancelled before its first step
             self._awake -= 1
             self._operator.on_ready()
-        if not self._slots and self._all_ended is not None and not self._all_ended.done():
-            self._all_ended.set_result(None)
 
     def _described(self, error: BaseException) -> BaseException:
         if isinstance(error, SystemExit):
@@ -218,19 +217,16 @@ class CallSlots:
         # Hot path (benchmark `async`): once around for each call.
         slot.begun = True
         self._awake -= 1
-        self._loop_budget.on_call_started()
         operator = self._operator
         take, returned = operator.take, operator.returned
         invoke = operator.invoke if operator.followed.tracer is None else operator.invoke_followed
         task, context, clean = slot.task, slot.context, self._context
-        turn = self._turn
         try:
             while True:
-                call = None if turn.is_short and self._must_rest() else take()
+                call = take()
                 if call is None:
-                    if await self._rest(slot):
-                        continue
-                    return
+                    await self._rest()
+                    continue
                 slot.call = call
                 call.slot = slot
                 awaitable: Any = _NOTHING
@@ -243,8 +239,6 @@ class CallSlots:
                         self._raised(call, awaitable, exc)
                 else:
                     self._end_call(slot)
-                    if not operator.is_emit_requested:
-                        self._loop_budget.on_call_completed()
                     if not slot.cancelled:
                         returned(call, result)
                 if task.cancelling():
@@ -276,20 +270,18 @@ class CallSlots:
         # Hot path (benchmark `async`): once around for each call.
         slot.begun = True
         self._awake -= 1
-        self._loop_budget.on_call_started()
         operator = self._operator
         attempts, ready, complete = operator.scheduler.plain_parts()
         task, context, clean = slot.task, slot.context, self._context
-        fn, turn = operator.plain_call, self._turn
+        fn = operator.plain_call
         if operator.followed.tracer is not None:
             fn = partial(self._followed_plain, slot, fn)
         try:
             while True:
-                if not ready or attempts.blocked or (turn.is_short and self._must_rest()):
+                if not ready or attempts.blocked:
                     call = slot.call = None
-                    if await self._rest(slot):
-                        continue
-                    return
+                    await self._rest()
+                    continue
                 call = slot.call = ready.popleft()
                 awaitable: Any = _NOTHING
                 try:
@@ -301,7 +293,6 @@ class CallSlots:
                 else:
                     complete(call)
                     if not operator.is_emit_requested:
-                        self._loop_budget.on_call_completed()
                         operator.request_emit()
                 if task.cancelling():
                     await self._forget_cancellation(slot)
@@ -348,7 +339,9 @@ class CallSlots:
             await self._loop_budget.hand_over()
         finally:
             self._pausing = False
-            self._wake_later()  # for slots whose wake-up came meanwhile
+            if self._wake_after_pause:
+                self._wake_after_pause = False
+                self._wake_later()
 
     def _broke(self, error: BaseException) -> None:
         """End the job: a slot failed."""
@@ -367,7 +360,7 @@ class CallSlots:
 
     def _raised(self, call: Call, awaitable: object, error: BaseException) -> None:
         if type(error) is TypeError and awaitable is not _NOTHING and not isawaitable(awaitable):
-            self._operator.misused(call, not_awaitable(awaitable))
+            self._operator.misused(call, _not_awaitable(awaitable))
         else:
             self._operator.raised(call, error)
 
@@ -385,25 +378,21 @@ class CallSlots:
         if self._closing:
             raise asyncio.CancelledError
 
-    async def _rest(self, slot: Slot) -> bool:
-        """Wait until a call may start. Return False if the job ends."""
+    async def _rest(self) -> None:
         if self._closing:  # its last call swallowed the cancellation
-            return False
-        rest = slot.rest = self._loop.create_future()
+            raise asyncio.CancelledError
+        rest = self._loop.create_future()
         self._resting.append(rest)
         try:
             await rest
         except asyncio.CancelledError:
-            if not rest.cancelled():
-                # It was woken and then cancelled from outside: another slot has to take the call.
+            if (
+                not rest.cancelled()
+            ):  # it was woken and then cancelled from outside: another slot has to take the call
                 self._awake -= 1
                 self._operator.on_ready()
             raise
-        finally:
-            slot.rest = None
         self._awake -= 1
-        self._loop_budget.on_call_started()
-        return not self._closing
 
     def _cancel(self, call: Call) -> None:
         """Cancel ``call``: its result does not count any more."""
@@ -439,8 +428,6 @@ class CallSlots:
             self._emit_now()
 
     def _emit_now(self) -> None:
-        queue = self._operator.scheduler.queue
-        before = len(queue)
         try:
             self._operator.emit()
         except AflowError:
@@ -448,10 +435,6 @@ class CallSlots:
         except (Exception, asyncio.CancelledError, SystemExit) as exc:
             # Nothing is awaited here: a CancelledError is raised by a user function and does not cancel the task.
             raise OperatorError.of(self.step, exc) from exc
-        emitted = before - len(queue)
-        self._loop_budget.on_results(emitted)
-        if emitted >= _MANY_RESULTS:
-            self._mails.expects_results = True
         if self._concerns_task():
             self._mails.resume()
 
@@ -463,6 +446,15 @@ class CallSlots:
             if room.full:
                 return True
         return False
+
+
+def _not_awaitable(given: object) -> TypeError:
+    if isinstance(given, AsyncGenerator):
+        return not_awaited(cast("AsyncGenerator[object]", given))
+    return TypeError(
+        f"the function returned {shown(given)}, which cannot be awaited; write it as async def, or use the method "
+        f"without _async"
+    )
 
 
 def _raise(error: BaseException) -> None:
