@@ -177,7 +177,9 @@ class CallSlots:
     def _wake_rest(self) -> None:
         self._wake_scheduled = False
         if self._pausing:
-            self._wake_after_pause = True  # the pause of a job with a share of the loop takes many passes
+            self._wake_after_pause = (
+                True  # the pause of a job with a share of the loop takes many passes
+            )
         else:
             self._at_once = False
             self._operator.on_ready()
