@@ -110,35 +110,7 @@ BENCHMARKS = [
 
 def main() -> None:
     """Run the command line."""
-    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
-    names = [one.name for one in BENCHMARKS]
-    parser.add_argument("name", nargs="?", choices=[*names, "crash", "all", "compare"])
-    parser.add_argument(
-        "files", nargs="*", type=Path, help="compare: two files of all --json; default: the history"
-    )
-    parser.add_argument("--records", type=int, help="number of records (default: see the list)")
-    parser.add_argument("--rounds", type=int, help="number of measured runs of each program")
-    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to FILE")
-    parser.add_argument(
-        "--history", action="store_true", help="all: append the figures to bench/history.jsonl"
-    )
-    parser.add_argument(
-        "--kills",
-        type=int,
-        default=proof.KILLS,
-        help="crash: minimum number of kills of each kind of program",
-    )
-    parser.add_argument(
-        "--only",
-        nargs="+",
-        default=[],
-        metavar="PART",
-        help="crash: kill one kind of program (pipelines, service); nexmark: run these queries (q0 … q22); "
-        "connectors: run these cases (kafka, postgres, …)",
-    )
-    parser.add_argument(
-        "--seed", type=int, default=proof.SEED, help="crash: seed of all random choices"
-    )
+    parser = _parser()
     arguments = parser.parse_args()
     if arguments.files and arguments.name != "compare":
         parser.error(f"{arguments.name} takes no files; compare does")
@@ -173,6 +145,40 @@ def main() -> None:
     console.print(chosen.report(measurement))
     if arguments.json:
         arguments.json.write_text(json.dumps(measurement.as_dict(), indent=2) + "\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
+    names = [one.name for one in BENCHMARKS]
+    parser.add_argument("name", nargs="?", choices=[*names, "crash", "all", "compare"])
+    parser.add_argument(
+        "files", nargs="*", type=Path, help="compare: two files of all --json; default: the history"
+    )
+    parser.add_argument("--records", type=int, help="number of records (default: see the list)")
+    parser.add_argument("--rounds", type=int, help="number of measured runs of each program")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to FILE")
+    parser.add_argument(
+        "--history", action="store_true", help="all: append the figures to bench/history.jsonl"
+    )
+    parser.add_argument(
+        "--kills",
+        type=int,
+        default=proof.KILLS,
+        help="crash: minimum number of kills of each kind of program",
+    )
+    parser.add_argument(
+        "--only",
+        nargs="+",
+        default=[],
+        metavar="PART",
+        help="crash: kill one kind of program (pipelines, service); nexmark: run these queries (q0 … q22); "
+        "connectors: run these cases (kafka, postgres, …)",
+    )
+    parser.add_argument(
+        "--seed", type=int, default=proof.SEED, help="crash: seed of all random choices"
+    )
+    return parser
 
 
 def _programs(parser: argparse.ArgumentParser, only: Sequence[str]) -> tuple[proof.Program, ...]:

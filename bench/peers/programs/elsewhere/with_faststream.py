@@ -8,6 +8,8 @@ from __future__ import annotations
 import asyncio
 import os
 import time
+from collections.abc import Awaitable, Callable
+from typing import Any
 
 from faststream.nats import NatsBroker
 
@@ -21,57 +23,48 @@ def _broker() -> NatsBroker:
     return NatsBroker(os.environ["AFLOW_PEERS_NATS"], logger=None, pending_size=64 << 20)
 
 
+async def _sum(task: Task, handled: Callable[[int], Awaitable[int]], **how: Any) -> int:
+    """Send all numbers through the server, and return the sum of what ``handled`` makes of them."""
+    broker, total, seen, done = _broker(), 0, 0, asyncio.Event()
+
+    @broker.subscriber(
+        _SUBJECT, pending_msgs_limit=task.records, pending_bytes_limit=1 << 30, **how
+    )
+    async def handle(number: int) -> None:
+        nonlocal total, seen
+        # Not `+=`: it would read the sum before the wait.
+        result = await handled(number)
+        total += result
+        seen += 1
+        if seen == task.records:
+            done.set()
+
+    async with broker:
+        await broker.start()
+        for number in range(task.records):
+            await broker.publish(number, _SUBJECT)
+        await done.wait()
+    return total
+
+
 def stateless(task: Task) -> Run:
-    async def work() -> int:
-        broker, total, seen, done = _broker(), 0, 0, asyncio.Event()
+    async def handled(number: int) -> int:
+        more = add_one(number)
+        return double(more) if keep(more) else 0
 
-        @broker.subscriber(_SUBJECT, pending_msgs_limit=task.records, pending_bytes_limit=1 << 30)
-        async def handle(number: int) -> None:
-            nonlocal total, seen
-            more = add_one(number)
-            if keep(more):
-                total += double(more)
-            seen += 1
-            if seen == task.records:
-                done.set()
-
-        async with broker:
-            await broker.start()
-            for number in range(task.records):
-                await broker.publish(number, _SUBJECT)
-            await done.wait()
-        return total
-
-    return lambda: Outcome(asyncio.run(work()), settings="core NATS; sender in the same process")
+    return lambda: Outcome(
+        asyncio.run(_sum(task, handled)), settings="core NATS; sender in the same process"
+    )
 
 
 def calls(task: Task) -> Run:
-    async def work() -> int:
-        broker, total, seen, done = _broker(), 0, 0, asyncio.Event()
-
-        @broker.subscriber(
-            _SUBJECT,
-            max_workers=task.in_flight,
-            pending_msgs_limit=task.records,
-            pending_bytes_limit=1 << 30,
-        )
-        async def handle(number: int) -> None:
-            nonlocal total, seen
-            await asyncio.sleep(CALL)
-            total += double(number)
-            seen += 1
-            if seen == task.records:
-                done.set()
-
-        async with broker:
-            await broker.start()
-            for number in range(task.records):
-                await broker.publish(number, _SUBJECT)
-            await done.wait()
-        return total
+    async def handled(number: int) -> int:
+        await asyncio.sleep(CALL)
+        return double(number)
 
     return lambda: Outcome(
-        asyncio.run(work()), settings="max_workers=…; sender in the same process"
+        asyncio.run(_sum(task, handled, max_workers=task.in_flight)),
+        settings="max_workers=…; sender in the same process",
     )
 
 
