@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 TIMED: Final = (HealthCheck.too_slow,)
 
 #: Profiles of Hypothesis. ``ALL`` checks as many examples of a property as it says, or 100: ``make properties``.
-#: ``SUITE``, the default, checks a quarter of them: ``make test``. In CI, Hypothesis chooses the same examples in each run.
+#: ``SUITE``, the default, checks a quarter of them: ``make test``. In CI, Hypothesis chooses the same in each run.
 #: ``UNIT`` checks ten at most, and no more than ``SUITE``: ``make unit``.
 ALL: Final = "all"
 SUITE: Final = "suite"
