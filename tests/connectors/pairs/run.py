@@ -29,9 +29,9 @@ STEP: Final = 15 * WIDTH
 #: Choices of the parallelism of each attempt.
 _PARALLELISM: Final = (1, 2, 3)
 #: Seconds within which a job completes a checkpoint, whatever happened before.
-_PROGRESS: Final = 90.0
+_PROGRESS: Final = 300.0
 #: Seconds within which the output is complete.
-_COMPLETE: Final = 180.0
+_COMPLETE: Final = 600.0
 #: Share of jobs that are killed at any time after their start, also before their first checkpoint.
 _EARLY: Final = 0.2
 #: Share of killed servers during whose absence the job is killed, too.
