@@ -172,7 +172,7 @@ async def test_an_idle_stream_advances_over_the_changes_of_other_tables(
 
 async def _until(reader: Reader[Change[Any]], end: int) -> list[Chunk[Change[Any]]]:
     found: list[Chunk[Change[Any]]] = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(300):
         while True:
             chunk = await reader.read(10)
             assert chunk is not None
