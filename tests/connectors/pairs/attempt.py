@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Final
 
 from aflow.checkpoints import Outcome
+from bench.crash.cpu import Stopwatch
 from tests.connectors.pairs import job
 from tests.connectors.pairs.pair import MODULES
 
@@ -42,18 +43,6 @@ def _prepare_forking() -> None:
 
 class JobFailed(Exception):
     """The job ended by itself, or has completed no checkpoint for a long time."""
-
-
-def _waited_for_cpu(process: int | None) -> float:
-    """Return the seconds for which the main thread of a process, that of its event loop, had work and no CPU.
-
-    0 if the system does not count them.
-    """
-    try:
-        _, nanoseconds, _ = Path(f"/proc/{process}/schedstat").read_text().split()
-    except OSError:
-        return 0.0
-    return int(nanoseconds) / 1e9
 
 
 class Attempts:
@@ -108,16 +97,14 @@ class Attempts:
         self.look()
         wanted = self.checkpoints + checkpoints
         pid = None if self._process is None else self._process.pid
-        known, began, waited = -1, 0.0, 0.0
+        known, watch = self.checkpoints, Stopwatch(pid)
         while self.checkpoints < wanted:
             if self.checkpoints != known:
-                known, began, waited = self.checkpoints, time.monotonic(), _waited_for_cpu(pid)
-            without_cpu = _waited_for_cpu(pid) - waited
-            elapsed = time.monotonic() - began
-            if elapsed - without_cpu > within:
+                known, watch = self.checkpoints, Stopwatch(pid)
+            if watch.seconds > within:
                 raise JobFailed(
-                    f"the job has completed no checkpoint for {elapsed:.0f} s, of which it waited {without_cpu:.0f} s "
-                    f"for a CPU: {self._tail()}"
+                    f"the job has completed no checkpoint for {watch.elapsed:.0f} s, of which it waited "
+                    f"{watch.without_cpu:.0f} s for a CPU: {self._tail()}"
                 )
             time.sleep(_POLL)
             self.look()
