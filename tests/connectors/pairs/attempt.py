@@ -7,6 +7,7 @@ have the same hash seed.
 from __future__ import annotations
 
 import multiprocessing
+import signal
 import tempfile
 import time
 from collections.abc import Mapping
@@ -79,6 +80,8 @@ class Attempts:
             self.look()
             self._process.kill()
             self._process.join()
+            if self._process.exitcode != -signal.SIGKILL:
+                self.look()
             self._process = None
 
     def stop(self) -> None:
