@@ -71,21 +71,20 @@ app = Starlette(routes=[Route("/{text}", post, methods=["POST"])], lifespan=life
 class Workers:
     """Two workers that answer on one port."""
 
-    def __init__(self, url: str) -> None:
-        self._url = url
+    def __init__(self, client: httpx.AsyncClient) -> None:
+        self._client = client
         self.accepted: list[str] = []
 
     async def post(self) -> dict[str, Any]:
         """Send a text until it is accepted, and return the answer."""
         text = f"text-{len(self.accepted)}"
         while True:
-            # A new connection, which any of the workers may get.
-            async with httpx.AsyncClient(base_url=self._url) as client:
-                try:
-                    answer = await client.post(f"/{text}")
-                except httpx.TransportError:
-                    await asyncio.sleep(0.02)
-                    continue
+            try:
+                # A new connection, which any of the workers may get: each one is closed after an answer.
+                answer = await self._client.post(f"/{text}")
+            except httpx.TransportError:
+                await asyncio.sleep(0.02)
+                continue
             assert answer.status_code == 202
             self.accepted.append(text)
             found: dict[str, Any] = answer.json()
@@ -119,7 +118,8 @@ async def two_workers(folder: Path) -> AsyncGenerator[Workers]:
             ):
                 assert line, "uvicorn has ended"
         reading = asyncio.ensure_future(process.stderr.read())
-        yield Workers(found[0].decode())
+        async with httpx.AsyncClient(base_url=found[0].decode()) as client:
+            yield Workers(client)
         process.send_signal(signal.SIGTERM)
         async with asyncio.timeout(60):
             await reading

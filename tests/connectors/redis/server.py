@@ -13,6 +13,9 @@ from urllib.parse import urlsplit
 
 from tests.connectors.server_process import ServerProcess, free_port, program_of, server_folder
 
+#: Ports from here on are refused by a node of a cluster, which also listens at its port + 10,000.
+_CLUSTER_PORTS: Final = 55_536
+
 # Its types are incomplete.
 _redis: Any = import_module("redis")
 
@@ -76,7 +79,7 @@ class TestServer:
 @contextmanager
 def running_redis(program: Path, *options: str, fsync: str = "no") -> Generator[TestServer]:
     """Run a server with an append-only file; remove it at the end."""
-    port = free_port()
+    port = free_port(below=_CLUSTER_PORTS)
     with server_folder() as folder:
         command: list[str | Path] = [program, "--port", str(port), "--bind", "127.0.0.1"]
         command += ["--dir", folder, "--save", "", "--appendonly", "yes", "--appendfsync", fsync]
