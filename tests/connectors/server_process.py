@@ -18,7 +18,8 @@ from typing import Final
 
 from tests import temporary_files
 
-_STARTING: Final = 120.0
+#: Seconds within which a server starts. Long: one that cannot start ends, and the machine may be busy.
+_STARTING: Final = 300.0
 _PARENT_DEATH_SIGNAL: Final = 1
 
 

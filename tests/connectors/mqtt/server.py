@@ -49,7 +49,7 @@ allow_anonymous false
 password_file {folder}/passwords
 acl_file {folder}/access
 """
-_STARTING: Final = 120.0
+_STARTING: Final = 300.0
 
 
 def program(name: str) -> str | None:

@@ -23,8 +23,8 @@ _AT_ONCE: Final = 50
 #: Seconds that a client waits for an answer, and between requests.
 _TIMEOUT: Final = 2.0
 _RETRY: Final = 0.02
-#: Seconds until a client gives up.
-_GIVE_UP: Final = 300.0
+#: Seconds until a client gives up. Long: the machine may be busy.
+_GIVE_UP: Final = 600.0
 
 
 @asynccontextmanager

@@ -53,7 +53,7 @@ host all careful 127.0.0.1/32 scram-sha-256
 host all all 127.0.0.1/32 trust
 host replication all 127.0.0.1/32 trust
 """
-_STARTING: Final = 120.0
+_STARTING: Final = 300.0
 _PARENT_DEATH_SIGNAL: Final = 1
 
 

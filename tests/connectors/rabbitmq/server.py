@@ -43,7 +43,7 @@ disk_free_limit.absolute = 10MB
 log.console = false
 log.file.level = error
 """
-_STARTING: Final = 120.0
+_STARTING: Final = 300.0
 #: Messages that are published at a time.
 _AT_ONCE: Final = 500
 
