@@ -97,7 +97,9 @@ class ChangesReader(Reader[Change[T]], Generic[T]):
         #: The position of the last chunk.
         self._returned: ChangePosition | None = None
         self._returned_at = 0.0
-        #: Loop time of the last change; None once the split is idle.
+        #: True if the next chunk says that the split is idle.
+        self._is_idle = False
+        #: Loop time of the last change, or of a later connect; None once the split is idle.
         self._changed_at: float | None = None
 
     async def open(self) -> None:
@@ -318,6 +320,9 @@ class ChangesReader(Reader[Change[T]], Generic[T]):
             self._stream = stream
             self._retries.connected()  # `_changes` may then wait for hours
             self._cursor.restart()
+            if self._changed_at is not None:
+                # Changes of the time without a connection are on their way. An idle split remains idle.
+                self._changed_at = asyncio.get_running_loop().time()
         return stream
 
     async def _changes(self, limit: int, bound: int | None) -> list[TableChange] | None:
@@ -331,7 +336,7 @@ class ChangesReader(Reader[Change[T]], Generic[T]):
                 return self._taken(limit)
             if at_bound:
                 return None
-            if self._news_due(now()):
+            if self._news_due(stream, now()):
                 return []
             if stream.peek() is not None:
                 await asyncio.sleep(0)
@@ -387,13 +392,17 @@ class ChangesReader(Reader[Change[T]], Generic[T]):
             self._ready += self._tables.of_source(self._cursor.rows(map(row_of, rows)))
         return len(rows)
 
-    def _news_due(self, now: float) -> bool:
+    def _news_due(self, stream: ChangeStream, now: float) -> bool:
         """Return True if a chunk without changes is due: for a new position, or since the split becomes idle."""
-        if self._is_idle_since(now):
+        # Messages that were received, and the rest of a transaction, may have changes.
+        may_have_changes = stream.peek() is not None or self._cursor.in_transaction
+        self._is_idle = not may_have_changes and self._is_silent(now)
+        if self._is_idle:
             return True
         return now - self._returned_at >= _POSITION_DELAY and self._position() != self._returned
 
-    def _is_idle_since(self, now: float) -> bool:
+    def _is_silent(self, now: float) -> bool:
+        """Return True once there was no change for ``idle_after``."""
         after, since = self._settings.idle_after, self._changed_at
         return after is not None and since is not None and now - since >= after
 
@@ -409,7 +418,7 @@ class ChangesReader(Reader[Change[T]], Generic[T]):
         if rejected:
             values = [one for one in records if not isinstance(one, BadRecord)]
         now = asyncio.get_running_loop().time()
-        idle = not records and self._is_idle_since(now)
+        idle, self._is_idle = self._is_idle and not records, False
         if idle:
             self._changed_at = None
         self._returned, self._returned_at = self._position(), now
