@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import uuid
 from collections.abc import Callable
 from datetime import timedelta
@@ -387,3 +388,50 @@ async def test_a_job_needs_checkpoints_and_stops_with_acknowledged_messages(
         await job.stop()
 
     assert out.values == list(range(300))
+
+
+async def test_a_message_that_ends_a_wait_does_not_make_a_source_idle(
+    mqtt: Mqtt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aflow_connectors.mqtt.session_reader._SLICE", 30.0)
+    topic = name()
+    idle_after = timedelta(microseconds=1)
+    reader = await opened(
+        MqttSource(mqtt.url, topic, client_id=topic, of=int, idle_after=idle_after)
+    )
+    await reader.read(10)  # the start
+
+    waiting = asyncio.create_task(reader.read(10))
+    await mqtt.publish(topic, [b"1"])
+    chunk = await waiting
+    await reader.close()
+
+    assert chunk is not None
+    assert (chunk.values, chunk.idle) == ([1], False)
+
+
+async def test_a_connection_sends_small_packets_at_once(
+    mqtt: Mqtt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aiomqtt: Any = import_module("aiomqtt")
+    create, clients = aiomqtt.Client, list[Any]()
+
+    def create_and_keep(**settings: Any) -> Any:
+        clients.append(create(**settings))
+        return clients[-1]
+
+    monkeypatch.setattr("aflow_connectors.mqtt.client.aiomqtt.Client", create_and_keep)
+    topic = name()
+    options = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
+
+    reader = await opened(
+        MqttSource(mqtt.url, topic, client_id=topic, client={"socket_options": options})
+    )
+    connected: socket.socket = clients[-1]._client.socket()
+    found = [
+        connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY),
+        connected.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE),
+    ]
+    await reader.close()
+
+    assert all(found)

@@ -329,3 +329,20 @@ async def test_a_job_needs_checkpoints_and_empties_the_queue(rabbit: Rabbit, tmp
 
     assert sorted(out.values) == list(range(1000))
     assert await rabbit.count(first) == await rabbit.count(second) == 0
+
+
+async def test_a_message_that_ends_a_wait_does_not_make_a_queue_idle(
+    rabbit: Rabbit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aflow_connectors.rabbitmq.queue_reader._SLICE", 30.0)
+    queue = await rabbit.create()
+    idle_after = timedelta(microseconds=1)
+    reader = await opened(RabbitmqSource(rabbit.url, queue, of=int, idle_after=idle_after))
+
+    waiting = asyncio.create_task(reader.read(10))
+    await rabbit.publish(queue, [b"1"])
+    chunk = await waiting
+    await reader.close()
+
+    assert chunk is not None
+    assert (chunk.values, chunk.idle) == ([1], False)
