@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from anyio import CancelScope, to_thread
 
+from aflow.backfill.continuation import read_continuation
 from aflow.backfill.endpoints import Build, build_graph, check_ends
 from aflow.backfill.explanation import explain as explain_plan
 from aflow.backfill.fragment_planner import plan_fragments
 from aflow.backfill.fragments import FragmentPlan
 from aflow.errors import FlowDefinitionError
+from aflow.graph.flow_graph import FlowGraph
 from aflow.model.key_groups import DEFAULT_KEY_GROUPS
 from aflow.model.time import Instant, Timestamp, to_timestamp
 from aflow_connectors.spark.backfill.results import Backfilled, ResultTarget
@@ -38,6 +40,8 @@ async def backfill(
     sinks: Mapping[str, ResultTarget],
     until: Instant | None,
     savepoint: str | PathLike[str] | None,
+    restore: str | PathLike[str] | None = None,
+    allow_dropped_state: bool = False,
     partitions: int | None = None,
     staging: str | PathLike[str] | None = None,
     key_groups: int = DEFAULT_KEY_GROUPS,
@@ -59,6 +63,13 @@ async def backfill(
     the driver writes. With ``until=None`` and ``savepoint=None`` the backfill processes all of history and advances
     time to its end.
 
+    With ``restore``, the savepoint of an earlier backfill (a folder or ``file:`` URI that driver and executors see
+    alike), the backfill continues from it: it takes the records from the end of that history on, and skips older ones,
+    which ``sources`` may hold or not. Both runs together give the results and the state of one. ``partitions`` may
+    differ, and the flow may be changed as for a restored live job; state without a place in the flow is refused unless
+    ``allow_dropped_state``. A sink of the live job is written on: its output is first restored to that savepoint, as a
+    live job would do, so later output is removed. Other results need new folders.
+
     ``partitions`` is the number of tasks of each keyed step: by default the number of Spark's shuffle partitions, at
     most ``key_groups``. The live job may use another parallelism but must use the same ``key_groups``. ``staging`` is a
     folder (a path or URI) that driver and executors share, for data between fragments; by default a folder next to the
@@ -71,21 +82,29 @@ async def backfill(
     functions, may already have been written.
 
     Raises, before anything runs, ``FlowDefinitionError`` for a flow that cannot run over history, with the name of each
-    step that prevents it, ``SinkError`` for a destination that already has output, and ``CheckpointError`` for a
-    savepoint that cannot be written. A failure in Spark raises ``ConnectorError`` with the message of the failed step.
+    step that prevents it, ``SinkError`` for a destination that already has output, ``CheckpointError`` for a savepoint
+    that cannot be written, and ``RestoreError`` for one that cannot be restored. A failure in Spark raises
+    ``ConnectorError`` with the message of the failed step.
     """
     check_packages()
     # Imported after the check: these modules need the packages.
     from aflow_connectors.spark.backfill.preparation import check_session, prepare_backfill
 
-    plan = _planned(build, sources, sinks, key_groups, by_event_time=event_time_for_processing_time)
+    graph, plan = _planned(
+        build, sources, sinks, key_groups, by_event_time=event_time_for_processing_time
+    )
     end = _moment(until)
+    start = None
+    if restore is not None:
+        read = partial(read_continuation, restore, graph, plan)
+        read = partial(read, allow_dropped_state=allow_dropped_state)
+        start = await to_thread.run_sync(read)
     await to_thread.run_sync(check_session, session)
     calls = Calls(session)
     prepare = partial(
         prepare_backfill, plan, session, sources, sinks, until=end, savepoint=savepoint
     )
-    prepare = partial(prepare, partitions=partitions, staging=staging)
+    prepare = partial(prepare, partitions=partitions, staging=staging, start=start)
     work = await calls.run(prepare, f"preparing the backfill of flow {plan.flow!r}")
     return await _run(work, calls)
 
@@ -111,16 +130,25 @@ def explain(
     sources: Mapping[str, object],
     sinks: Mapping[str, object],
     until: Instant | None = None,
+    restore: str | PathLike[str] | None = None,
+    allow_dropped_state: bool = False,
     key_groups: int = DEFAULT_KEY_GROUPS,
     event_time_for_processing_time: bool = False,
 ) -> str:
     """Return the plan of ``backfill`` as text for a terminal: fragments, exchanges and written results.
 
-    Only the names of ``sources`` and ``sinks`` matter, and Spark is not needed. Raises ``FlowDefinitionError`` as
-    ``backfill`` does.
+    Only the names of ``sources`` and ``sinks`` matter, and Spark is not needed. ``restore`` is read and checked. Raises
+    ``FlowDefinitionError`` and ``RestoreError`` as ``backfill`` does.
     """
-    plan = _planned(build, sources, sinks, key_groups, by_event_time=event_time_for_processing_time)
-    return explain_plan(plan, until=_moment(until))
+    graph, plan = _planned(
+        build, sources, sinks, key_groups, by_event_time=event_time_for_processing_time
+    )
+    end = _moment(until)
+    if restore is None:
+        return explain_plan(plan, until=end)
+    start = read_continuation(restore, graph, plan, allow_dropped_state=allow_dropped_state)
+    start.check_until(end)
+    return explain_plan(plan, begins=start.begins, until=end)
 
 
 def _moment(until: Instant | None) -> Timestamp | None:
@@ -137,10 +165,10 @@ def _planned(
     key_groups: int,
     *,
     by_event_time: bool,
-) -> FragmentPlan:
+) -> tuple[FlowGraph, FragmentPlan]:
     graph = build_graph(build, sources, sinks)
     plan = plan_fragments(
         graph, key_groups=key_groups, event_time_for_processing_time=by_event_time
     )
     check_ends(plan, sources, sinks)
-    return plan
+    return graph, plan
