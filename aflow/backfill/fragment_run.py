@@ -36,6 +36,7 @@ from aflow.runtime.checkpoints.restoration import restore_operator
 from aflow.runtime.exchanges import Exchanges
 from aflow.runtime.failures import closing, first_cause
 from aflow.runtime.limited_budget import loop_budget
+from aflow.runtime.loop_budget import LoopBudget
 from aflow.runtime.operator_chain import ChainBuilder, OperatorChain
 from aflow.runtime.options import Options
 from aflow.runtime.task import StreamTask, TaskInput
@@ -83,7 +84,7 @@ async def run_fragment(
     inbox: Inbox,
     outbox: Outbox,
     *,
-    restored: OperatorSnapshot | None = None,
+    restored: Callable[[], OperatorSnapshot | None] | None = None,
     resources: FragmentResources | None = None,
     options: Options | None = None,
     flow: str = "backfill",
@@ -91,7 +92,8 @@ async def run_fragment(
 ) -> FragmentResult:
     """Run over one partition to its end. ``resources`` are opened and closed by the caller; None if it needs none.
 
-    The step that reads by key begins with the state ``restored``, of which it takes the key groups of the partition.
+    ``restored`` returns the state with which the step that reads by key begins, if there is any; the step takes the key
+    groups of the partition. It is called once, and the run does not refer to the result any more once it is restored.
     Records are emitted when ``together`` of an exit are buffered, and at the end. Raises ``OperatorError`` for failures
     of user functions, ``RestoreError`` for state that does not fit the step, and the errors of ``inbox`` and
     ``outbox``.
@@ -119,7 +121,7 @@ class _Run:
         partition: Partition,
         options: Options,
         flow: str,
-        restored: OperatorSnapshot | None,
+        restored: Callable[[], OperatorSnapshot | None] | None,
     ) -> None:
         self._partition = partition
         self._restored = restored
@@ -154,10 +156,9 @@ class _Run:
         )
         with chains.closing_on_failure([environment]):
             chain = chains.build(self._task, environment, writers, has_queued=lambda _: False)
-            head, restored = chain.operators[0], self._restored
-            if restored is not None:
-                await restore_operator(head, restored, budget)
-            capture = _StateCapture(head, restored is not None) if self._keeps_state else None
+            head = chain.operators[0]
+            is_restored = await self._restore(head, budget)
+            capture = _StateCapture(head, is_restored) if self._keeps_state else None
             task = StreamTask(
                 environment,
                 self._feed(inbox, environment, chain, budget.turn),
@@ -182,6 +183,14 @@ class _Run:
             left_out=sum(one.left_out for one in chain.operators if isinstance(one, StampOperator)),
             skipped=sum(one.skipped for one in chain.operators if isinstance(one, StampOperator)),
         )
+
+    async def _restore(self, head: Operator, budget: LoopBudget) -> bool:
+        """Restore the state of the head; return True if there was any."""
+        restored = None if self._restored is None else self._restored()
+        if restored is None:
+            return False
+        await restore_operator(head, restored, budget)
+        return True
 
     @property
     def _keeps_state(self) -> bool:

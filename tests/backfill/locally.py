@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -135,7 +136,7 @@ async def backfill_locally(
                     partition,
                     Blocks(blocks),
                     outbox,
-                    restored=None if files is None else files.read(groups),
+                    restored=None if files is None else partial(files.read, groups),
                     resources=resources,
                     options=options,
                     together=together,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from anyio import CancelScope, to_thread
 
-from aflow.backfill.continuation import read_continuation
+from aflow.backfill.continuation import Continuation, read_continuation
 from aflow.backfill.endpoints import Build, build_graph, check_ends
 from aflow.backfill.explanation import explain as explain_plan
 from aflow.backfill.fragment_planner import plan_fragments
@@ -18,6 +18,7 @@ from aflow.errors import FlowDefinitionError
 from aflow.graph.flow_graph import FlowGraph
 from aflow.model.key_groups import DEFAULT_KEY_GROUPS
 from aflow.model.time import Instant, Timestamp, to_timestamp
+from aflow.runtime.checkpoints.settings import check_bool
 from aflow_connectors.spark.backfill.results import Backfilled, ResultTarget
 from aflow_connectors.spark.calls import Calls
 from aflow_connectors.spark.environment import check_packages
@@ -94,11 +95,8 @@ async def backfill(
         build, sources, sinks, key_groups, by_event_time=event_time_for_processing_time
     )
     end = _moment(until)
-    start = None
-    if restore is not None:
-        read = partial(read_continuation, restore, graph, plan)
-        read = partial(read, allow_dropped_state=allow_dropped_state)
-        start = await to_thread.run_sync(read)
+    read = partial(_start, restore, graph, plan, allow_dropped_state=allow_dropped_state)
+    start = await to_thread.run_sync(read)
     await to_thread.run_sync(check_session, session)
     calls = Calls(session)
     prepare = partial(
@@ -144,11 +142,30 @@ def explain(
         build, sources, sinks, key_groups, by_event_time=event_time_for_processing_time
     )
     end = _moment(until)
-    if restore is None:
+    start = _start(restore, graph, plan, allow_dropped_state=allow_dropped_state)
+    if start is None:
         return explain_plan(plan, until=end)
-    start = read_continuation(restore, graph, plan, allow_dropped_state=allow_dropped_state)
     start.check_until(end)
     return explain_plan(plan, begins=start.begins, until=end)
+
+
+def _start(
+    restore: str | PathLike[str] | None,
+    graph: FlowGraph,
+    plan: FragmentPlan,
+    *,
+    allow_dropped_state: bool,
+) -> Continuation | None:
+    """Return the checked savepoint from which the backfill continues, if there is one; blocks."""
+    check_bool(allow_dropped_state, "allow_dropped_state")
+    if restore is not None:
+        return read_continuation(restore, graph, plan, allow_dropped_state=allow_dropped_state)
+    if allow_dropped_state:
+        raise FlowDefinitionError(
+            "allow_dropped_state=True permits the loss of restored state, and nothing is restored: give restore= too, "
+            "or leave it out"
+        )
+    return None
 
 
 def _moment(until: Instant | None) -> Timestamp | None:

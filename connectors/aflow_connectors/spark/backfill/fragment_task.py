@@ -11,10 +11,11 @@ Fragments are pickled once, on the driver, so that pickling errors are raised ea
 from __future__ import annotations
 
 import socket
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
@@ -39,7 +40,12 @@ from aflow_connectors.spark.dataframe.columns import RowsIn, RowsOut
 from aflow_connectors.spark.executor.bridge import BridgeInput, BridgeOutput, bridged
 from aflow_connectors.spark.executor.functions import MapBatches, Payload, executor_function
 from aflow_connectors.spark.executor.resource_pool import pooled_resources
-from aflow_connectors.spark.executor.serialization import classes_of_main, dumps, register_classes
+from aflow_connectors.spark.executor.serialization import (
+    classes_of_main,
+    dumps,
+    modules_of,
+    register_classes,
+)
 
 #: A row's place combines the fragment, the partition and the number of the record block in it: 2^9, 2^22 and 2^32.
 _BLOCK_BITS: Final = 32
@@ -137,6 +143,11 @@ class _Execution:
             groups = ranges(task.key_groups, task.subtasks)[self._number]
             self._restored = task.restored.read(groups)
 
+    def _take_state(self) -> OperatorSnapshot | None:
+        """Return the stored state, which is released once the step has restored it."""
+        restored, self._restored = self._restored, None
+        return restored
+
     def blocks(self, batches: Iterator[Any], upstream_reports: list[Any]) -> Iterator[InputRows]:
         """Yield the rows of the partition; append the reports of upstream fragments to ``upstream_reports``."""
         if self._keyed:
@@ -182,15 +193,13 @@ class _Execution:
             begins=task.begins,
             key_groups=task.key_groups,
         )
-        # The task holds it from here on: its bytes are released as soon as the step has them.
-        restored, self._restored = self._restored, None
         async with pooled_resources(self._digest, task.fragment, task.flow) as resources:
             self._result = await run_fragment(
                 task.fragment,
                 partition,
                 inbox,
                 outbox,
-                restored=restored,
+                restored=self._take_state,
                 resources=resources,
                 flow=task.flow,
             )
@@ -263,8 +272,8 @@ class _WithClasses:
 
     classes: Mapping[str, type]
     content: Any
-    imported: Sequence[object] = ()
-    """Objects whose modules are imported with the content: stored records may be of classes in them."""
+    modules: Sequence[str] = ()
+    """Modules that are imported before it runs: stored records may be of classes in them."""
 
 
 def fragment_function(
@@ -277,12 +286,12 @@ def fragment_function(
     files: Mapping[str, FileTarget | None],
     state: Path | None,
     start: Continuation | None = None,
-    imported: Sequence[object] = (),
+    modules: Sequence[str] = (),
 ) -> MapBatches:
     """Return the function that runs ``fragment``; ``files`` are sinks whose records are not rows, None if dropped.
 
-    ``start`` is the savepoint from which the backfill continues. Stored records are of classes that ``imported`` and
-    the fragments of ``plan`` refer to. Raises ``FlowDefinitionError`` that names the step that cannot be pickled.
+    ``start`` is the savepoint from which the backfill continues, and ``modules`` have the classes of its records.
+    Raises ``FlowDefinitionError`` that names the step that cannot be pickled.
     """
     check_picklable(fragment, dumps)
     exit_list = {exit.number: exit.sink.name for exit in fragment.exits if exit.sink is not None}
@@ -309,8 +318,13 @@ def fragment_function(
     )
     description = f"fragment {fragment.index} of flow {plan.flow!r}"
     # A restore imports nothing that stored bytes name: see ``aflow.model.codecs.class_lookup``.
-    also = () if restored is None else (*map(portable_copy, plan.fragments), *imported)
-    return executor_function(run_partition, _pickled(task, also), what=description)
+    pickled = _pickled(task, () if restored is None else modules)
+    return executor_function(run_partition, pickled, what=description)
+
+
+def modules_of_plan(plan: FragmentPlan, classes: Iterable[type | None]) -> list[str]:
+    """Return the modules to which the fragments and ``classes`` refer: those of the records in their state."""
+    return modules_of([*map(portable_copy, plan.fragments), *classes])
 
 
 def decoder_function(columns: RowsOut, *, sink: str) -> MapBatches:
@@ -323,6 +337,8 @@ def run_partition(payload: Payload[_WithClasses], batches: Iterator[Any]) -> Ite
     from pyspark import TaskContext
 
     register_classes(payload.content.classes)
+    for module in payload.content.modules:
+        import_module(module)
     context = TaskContext.get()
     number = 0 if context is None else context.partitionId()
     return execute(payload.content.content, number, batches, digest=payload.digest)
@@ -334,5 +350,5 @@ def run_decoding(payload: Payload[_WithClasses], batches: Iterator[Any]) -> Iter
     return decode(payload.content.content, batches)
 
 
-def _pickled(content: object, imported: Sequence[object] = ()) -> bytes:
-    return dumps(_WithClasses(classes_of_main(dumps), content, imported))
+def _pickled(content: object, modules: Sequence[str] = ()) -> bytes:
+    return dumps(_WithClasses(classes_of_main(dumps), content, modules))

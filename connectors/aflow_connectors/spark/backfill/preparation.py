@@ -12,6 +12,7 @@ from uuid import uuid4
 
 from aflow.backfill.continuation import Continuation
 from aflow.backfill.fragments import Fragment, FragmentPlan
+from aflow.backfill.portable_fragment import check_picklable
 from aflow.backfill.savepoint import check_savepoint_path
 from aflow.errors import ConnectorError, FlowDefinitionError, shown
 from aflow.model.time import Timestamp
@@ -25,7 +26,7 @@ from aflow_connectors.spark.backfill.driver import Backfill
 from aflow_connectors.spark.backfill.executor_files import FileTarget
 from aflow_connectors.spark.backfill.folders import is_local, local_path, path_of, uri_of
 from aflow_connectors.spark.backfill.fragment_runner import FragmentRunner
-from aflow_connectors.spark.backfill.fragment_task import fragment_function
+from aflow_connectors.spark.backfill.fragment_task import fragment_function, modules_of_plan
 from aflow_connectors.spark.backfill.history import HistoryTable, history_folder
 from aflow_connectors.spark.backfill.results import Results, ResultTarget
 from aflow_connectors.spark.calls import error_summary, is_connect, is_spark_error
@@ -33,6 +34,7 @@ from aflow_connectors.spark.dataframe.columns import RowsIn
 from aflow_connectors.spark.dataframe.schema import rows_schema
 from aflow_connectors.spark.dataframe.source import SparkSource
 from aflow_connectors.spark.environment import use_this_python
+from aflow_connectors.spark.executor.serialization import dumps
 from aflow_connectors.spark.tables.folder_sink import SparkSink
 from aflow_connectors.spark.tables.table_sink import SparkTableSink
 
@@ -79,7 +81,12 @@ def prepare_backfill(
     files = _file_targets(destinations)
     shared = _shared(staging, folder, session)
     state = None if is_connect(session) else local_path(f"{shared}/state", session)
-    imported = [rows.of for rows in sources.values() if isinstance(rows, SparkSource)]
+    modules: list[str] = []
+    if start is not None:
+        classes = [rows.of for rows in sources.values() if isinstance(rows, SparkSource)]
+        for one in plan.fragments:
+            check_picklable(one, dumps)
+        modules = modules_of_plan(plan, classes)
     task = {
         one.index: fragment_function(
             one,
@@ -90,7 +97,7 @@ def prepare_backfill(
             files=files,
             state=state,
             start=start,
-            imported=imported,
+            modules=modules,
         )
         for one in plan.fragments
     }
