@@ -28,6 +28,7 @@ from pathlib import Path
 from typing import Final
 
 from aflow.backfill.contents import newest_manifest
+from aflow.backfill.fragment_run import StateReader
 from aflow.backfill.fragments import FragmentPlan
 from aflow.connect import Committable
 from aflow.errors import FlowDefinitionError, RestoreError, readable
@@ -40,6 +41,7 @@ from aflow.runtime.checkpoints.directory.files import DISK
 from aflow.runtime.checkpoints.directory.paths import local_folder
 from aflow.runtime.checkpoints.directory.reader import ReadSource, content, state_of, within
 from aflow.runtime.checkpoints.sections import IN_FLIGHT, PROGRESS, WAITING, read_committables
+from aflow.runtime.checkpoints.settings import check_bool
 from aflow.state.change_plan import ChangePlan, StepContents, StoredStep, change_plan
 from aflow.state.manifest import Manifest, StepState, SubtaskState
 from aflow.state.read_errors import wrap_read_errors
@@ -62,6 +64,10 @@ class StepFiles:
     subtasks: tuple[SubtaskState, ...]
     changes: ChangePlan
     """The change of each state, if the flow was changed."""
+
+    def read_ahead(self, groups: KeyGroupRange) -> StateReader:
+        """Read as ``read`` does, and return a function that returns the state once and then does not hold it."""
+        return [self.read(groups)].pop
 
     def read(self, groups: KeyGroupRange) -> OperatorSnapshot:
         """Return the state of ``groups``; blocks. Raises ``RestoreError`` if a file is missing or damaged.
@@ -142,6 +148,28 @@ def read_continuation(
     return Continuation(
         folder, manifest, begins, changes, {name: some for name, some in prepared.items() if some}
     )
+
+
+def start_of_history(
+    restore: str | PathLike[str] | None,
+    graph: FlowGraph,
+    plan: FragmentPlan,
+    *,
+    allow_dropped_state: bool,
+) -> Continuation | None:
+    """Return the savepoint at ``restore`` as ``read_continuation`` does; None without one, at the beginning of history.
+
+    Raises ``FlowDefinitionError`` for a permission that has no effect.
+    """
+    check_bool(allow_dropped_state, "allow_dropped_state")
+    if restore is not None:
+        return read_continuation(restore, graph, plan, allow_dropped_state=allow_dropped_state)
+    if allow_dropped_state:
+        raise FlowDefinitionError(
+            "allow_dropped_state=True permits the loss of restored state, and nothing is restored: give restore= too, "
+            "or leave it out"
+        )
+    return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from aflow.backfill.blocks import Inbox, Outbox
 from aflow.backfill.exit_writer import TOGETHER, ExitWriter
@@ -45,6 +45,10 @@ from aflow.state.snapshot import OperatorSnapshot
 
 #: Steps of the task after which unstorable state is reported early, not at the end of a long history.
 _TRIALS: Final = 16
+
+
+StateReader: TypeAlias = Callable[[], OperatorSnapshot]
+"""Returns the stored state of a partition; called once, so that it need not be held."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -84,7 +88,7 @@ async def run_fragment(
     inbox: Inbox,
     outbox: Outbox,
     *,
-    restored: Callable[[], OperatorSnapshot | None] | None = None,
+    restored: StateReader | None = None,
     resources: FragmentResources | None = None,
     options: Options | None = None,
     flow: str = "backfill",
@@ -92,11 +96,10 @@ async def run_fragment(
 ) -> FragmentResult:
     """Run over one partition to its end. ``resources`` are opened and closed by the caller; None if it needs none.
 
-    ``restored`` returns the state with which the step that reads by key begins, if there is any; the step takes the key
-    groups of the partition. It is called once, and the run does not refer to the result any more once it is restored.
-    Records are emitted when ``together`` of an exit are buffered, and at the end. Raises ``OperatorError`` for failures
-    of user functions, ``RestoreError`` for state that does not fit the step, and the errors of ``inbox`` and
-    ``outbox``.
+    ``restored`` returns the state with which the step that reads by key begins; None if it begins without. The step
+    takes the key groups of the partition. Records are emitted when ``together`` of an exit are buffered, and at the
+    end. Raises ``OperatorError`` for failures of user functions, ``RestoreError`` for state that does not fit the step,
+    and the errors of ``inbox`` and ``outbox``.
     """
     options = options or Options(key_groups=partition.key_groups)
     run = _Run(fragment, partition, options, flow, restored)
@@ -121,7 +124,7 @@ class _Run:
         partition: Partition,
         options: Options,
         flow: str,
-        restored: Callable[[], OperatorSnapshot | None] | None,
+        restored: StateReader | None,
     ) -> None:
         self._partition = partition
         self._restored = restored
@@ -186,10 +189,9 @@ class _Run:
 
     async def _restore(self, head: Operator, budget: LoopBudget) -> bool:
         """Restore the state of the head; return True if there was any."""
-        restored = None if self._restored is None else self._restored()
-        if restored is None:
+        if self._restored is None:
             return False
-        await restore_operator(head, restored, budget)
+        await restore_operator(head, self._restored(), budget)
         return True
 
     @property

@@ -24,7 +24,7 @@ import msgspec
 from aflow.backfill.blocks import ExitBatch, InputRows
 from aflow.backfill.continuation import Continuation, StepFiles
 from aflow.backfill.exchange import ExitEncoder, decode_block
-from aflow.backfill.fragment_run import FragmentResult, Partition, run_fragment
+from aflow.backfill.fragment_run import FragmentResult, Partition, StateReader, run_fragment
 from aflow.backfill.fragments import Fragment, FragmentPlan
 from aflow.backfill.merge import BlockMerger
 from aflow.backfill.portable_fragment import check_picklable, portable_copy
@@ -32,7 +32,6 @@ from aflow.backfill.savepoint import encoded_part
 from aflow.errors import ConnectorError
 from aflow.model.key_groups import ranges
 from aflow.model.time import MIN_TIMESTAMP, Timestamp
-from aflow.state.snapshot import OperatorSnapshot
 from aflow_connectors.spark.backfill.executor_files import FileTarget, ResultFiles, write_state
 from aflow_connectors.spark.backfill.rows import REPORT, STATE, StepCounts
 from aflow_connectors.spark.dataframe.arrow import pa
@@ -124,7 +123,7 @@ class _Execution:
         fragment = task.fragment.index << _PARTITION_BITS
         #: Place of the next emitted record block.
         self._place = (fragment | number) << _BLOCK_BITS
-        self._restored: OperatorSnapshot | None = None
+        self._restored: StateReader | None = None
         self._result: FragmentResult | None = None
 
     def read_state(self) -> None:
@@ -141,12 +140,7 @@ class _Execution:
             )
         if task.restored is not None:
             groups = ranges(task.key_groups, task.subtasks)[self._number]
-            self._restored = task.restored.read(groups)
-
-    def _take_state(self) -> OperatorSnapshot | None:
-        """Return the stored state, which is released once the step has restored it."""
-        restored, self._restored = self._restored, None
-        return restored
+            self._restored = task.restored.read_ahead(groups)
 
     def blocks(self, batches: Iterator[Any], upstream_reports: list[Any]) -> Iterator[InputRows]:
         """Yield the rows of the partition; append the reports of upstream fragments to ``upstream_reports``."""
@@ -199,7 +193,7 @@ class _Execution:
                 partition,
                 inbox,
                 outbox,
-                restored=self._take_state,
+                restored=self._restored,
                 resources=resources,
                 flow=task.flow,
             )
@@ -323,7 +317,12 @@ def fragment_function(
 
 
 def modules_of_plan(plan: FragmentPlan, classes: Iterable[type | None]) -> list[str]:
-    """Return the modules to which the fragments and ``classes`` refer: those of the records in their state."""
+    """Return the modules to which the fragments and ``classes`` refer: those of the records in their state.
+
+    Raises ``FlowDefinitionError`` that names the step that cannot be pickled.
+    """
+    for fragment in plan.fragments:
+        check_picklable(fragment, dumps)
     return modules_of([*map(portable_copy, plan.fragments), *classes])
 
 

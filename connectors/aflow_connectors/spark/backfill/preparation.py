@@ -12,7 +12,6 @@ from uuid import uuid4
 
 from aflow.backfill.continuation import Continuation
 from aflow.backfill.fragments import Fragment, FragmentPlan
-from aflow.backfill.portable_fragment import check_picklable
 from aflow.backfill.savepoint import check_savepoint_path
 from aflow.errors import ConnectorError, FlowDefinitionError, shown
 from aflow.model.time import Timestamp
@@ -34,7 +33,7 @@ from aflow_connectors.spark.dataframe.columns import RowsIn
 from aflow_connectors.spark.dataframe.schema import rows_schema
 from aflow_connectors.spark.dataframe.source import SparkSource
 from aflow_connectors.spark.environment import use_this_python
-from aflow_connectors.spark.executor.serialization import dumps
+from aflow_connectors.spark.executor.functions import MapBatches
 from aflow_connectors.spark.tables.folder_sink import SparkSink
 from aflow_connectors.spark.tables.table_sink import SparkTableSink
 
@@ -81,26 +80,9 @@ def prepare_backfill(
     files = _file_targets(destinations)
     shared = _shared(staging, folder, session)
     state = None if is_connect(session) else local_path(f"{shared}/state", session)
-    modules: list[str] = []
-    if start is not None:
-        classes = [rows.of for rows in sources.values() if isinstance(rows, SparkSource)]
-        for one in plan.fragments:
-            check_picklable(one, dumps)
-        modules = modules_of_plan(plan, classes)
-    task = {
-        one.index: fragment_function(
-            one,
-            plan,
-            subtasks=count,
-            until=until,
-            source=_rows_in(one, sources, frames),
-            files=files,
-            state=state,
-            start=start,
-            modules=modules,
-        )
-        for one in plan.fragments
-    }
+    task = _tasks(
+        plan, sources, frames, files, subtasks=count, until=until, start=start, state=state
+    )
     return Backfill(
         plan=plan,
         sinks=destinations,
@@ -121,6 +103,38 @@ def prepare_backfill(
             pattern=_STAGING if staging is None and folder is not None else "aflow-*",
         ),
     )
+
+
+def _tasks(
+    plan: FragmentPlan,
+    sources: Mapping[str, SourceRows],
+    frames: Mapping[str, DataFrame],
+    files: Mapping[str, FileTarget | None],
+    *,
+    subtasks: int,
+    until: Timestamp | None,
+    start: Continuation | None,
+    state: Path | None,
+) -> dict[int, MapBatches]:
+    """Return the functions for executors, by fragment."""
+    modules: list[str] = []
+    if start is not None:
+        classes = [rows.of for rows in sources.values() if isinstance(rows, SparkSource)]
+        modules = modules_of_plan(plan, classes)
+    return {
+        one.index: fragment_function(
+            one,
+            plan,
+            subtasks=subtasks,
+            until=until,
+            source=_rows_in(one, sources, frames),
+            files=files,
+            state=state,
+            start=start,
+            modules=modules,
+        )
+        for one in plan.fragments
+    }
 
 
 def check_apart(
