@@ -182,13 +182,14 @@ def test_failed_requests_of_a_load_over_http_are_errors(aflow: Aflow) -> None:
     result = aflow(
         *("bench", "http", "http://user:secret@127.0.0.1:1/score?token=secret", "--rate", "20"),
         *("--body", "doubling:make", "--header", "x=y", "--duration", "200ms", "--warmup", "0s"),
-        *("--json", "http.json"),
+        *("--json", "http.json", "--no-uvloop"),
     )
 
     assert result.exit_code == 1, result.output
     assert "error: 4 of 4 requests failed: ClientConnectorError" in result.stdout
     saved = load_result("http.json")
     assert saved.flow == "POST http://127.0.0.1:1/score"
+    assert saved.machine.loop.startswith("asyncio.")
 
 
 def test_saved_runs_are_compared(aflow: Aflow) -> None:

@@ -370,7 +370,7 @@ async def test_a_number_that_was_used_before_is_refused(
     writer = await opened(to(nats_server, stream))
     await writer.commit(await prepared(writer, 5, 1))
 
-    with pytest.raises(SinkError, match="checkpoint 5 of this sink was published already"):
+    with pytest.raises(SinkError, match="checkpoint 5 of this sink was written already"):
         await writer.prepare(5)
     await put(writer, 2)
     with pytest.raises(SinkError, match="no checkpoint covers the last records"):
