@@ -19,7 +19,7 @@ from aflow.bench.result import (
     Phase,
     TaskShares,
 )
-from aflow.cli.bench_view import sample_display
+from aflow.cli.bench_view import result_view, sample_display
 from aflow.testing.virtual_time import VirtualTimeLoop
 from tests.cli.conftest import Aflow, Write
 from tests.load.made_results import run_with
@@ -165,7 +165,7 @@ def test_the_highest_rate_is_searched(aflow: Aflow) -> None:
 
     assert result.exit_code == 1, result.output
     assert "no rate was sustained with a p99 of at most 1 ms; saturated first:" in result.stdout
-    assert "trying 0/s: p99 was 20.0 ms" in result.stderr
+    assert "trying 0.1/s: p99 was 20.0 ms" in result.stderr
 
 
 @pytest.mark.usefixtures("in_virtual_time")
@@ -279,6 +279,32 @@ def test_a_file_that_is_no_result_is_refused(aflow: Aflow, tmp_path: Path) -> No
 
     assert result.exit_code == 2
     assert "is no result of aflow bench" in result.stderr
+
+
+def test_figures_are_not_cut_on_a_narrow_terminal_that_shows_fewer_percentiles() -> None:
+    percentiles = {"50": 1340.7, "75": 1994.25, "90": 2140.0, "95": 2197.5, "99": 123456.78}
+    percentiles |= {"99.9": 234567.8, "99.99": 345678.9}
+    result = run_with(10.0, seed=1)
+    one = replace(
+        result.latencies[0],
+        source="orders of customers",
+        sink="totals",
+        percentiles_ms=percentiles,
+        max_ms=456789.4,
+    )
+    result = replace(result, latencies=[one])
+    output = {width: StringIO() for width in (80, 160)}
+
+    for width, file in output.items():
+        Console(file=file, width=width).print(result_view(result))
+
+    narrow, wide = (file.getvalue() for file in output.values())
+    assert "…" not in narrow
+    for text in ("p50", "p99", "1,341", "123,457", "456,789"):
+        assert text in narrow
+    assert "2,140" not in narrow
+    for text in ("2,140", "234,568", "345,679"):
+        assert text in wide
 
 
 def test_a_terminal_shows_the_last_sample() -> None:

@@ -35,8 +35,16 @@ _logger = logging.getLogger("aflow.connectors")
 class TableChanges(Generic[T]):
     """Converts the changes of the tables of a source. ``types`` are the types of the records, by the given names."""
 
-    def __init__(self, place: str, types: Mapping[str, RecordType], bad: BadRecords) -> None:
+    def __init__(
+        self,
+        place: str,
+        types: Mapping[str, RecordType],
+        bad: BadRecords,
+        *,
+        require_before: bool = False,
+    ) -> None:
         self._place = place
+        self._require_before = require_before
         self._types = types
         self._bad = bad
         #: The tables, by their names and by their oids.
@@ -104,6 +112,13 @@ class TableChanges(Generic[T]):
             self._transaction, self._time = transaction, datetime_of(transaction.time)
         if new is not None and old is not None and change.old_is_full and UNCHANGED in new:
             new = [was if now is UNCHANGED else now for was, now in zip(old, new, strict=True)]
+        if self._require_before and kind in ("update", "delete") and not change.old_is_full:
+            # The replica identity was changed while the job ran, or that of a partition is another one.
+            raise SourceError(
+                f"{self._where(table)}, LSN {lsn_text(transaction.lsn)}: the {kind} was sent without the row before "
+                f"it, as require_before=True demands; set REPLICA IDENTITY FULL of the table and of its partitions, "
+                f"and start the job fresh, with another slot"
+            )
         given = new if kind == "insert" or old is None else old
         before = after = None
         unchanged: tuple[str, ...] = ()
