@@ -82,10 +82,14 @@ def pipeline(write: Write) -> None:
     write("doubling", PIPELINE)
 
 
+def _virtual_loop(wanted: bool) -> type[VirtualTimeLoop]:
+    return VirtualTimeLoop
+
+
 @pytest.fixture
 def in_virtual_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let commands use a loop of virtual time: other programs delay no record."""
-    monkeypatch.setattr("aflow.cli.bench.loop_factory", lambda wanted: VirtualTimeLoop)
+    monkeypatch.setattr("aflow.cli.bench.loop_factory", _virtual_loop)
 
 
 @pytest.mark.usefixtures("in_virtual_time")

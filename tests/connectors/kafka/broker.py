@@ -24,9 +24,6 @@ administration: Any = import_module("aiokafka.admin")
 
 PROJECT = Path(__file__).parents[3]
 
-#: Seconds after which a broker that does not accept connections fails the tests.
-_STARTING: Final = 180.0
-
 #: As for Spark: a JVM takes a third less processor time to start.
 _JAVA: Final = (
     "-Xmx192m",
