@@ -253,8 +253,10 @@ class UnorderedCalls:
         return found
 
     def put(self, calls: Sequence[Call]) -> None:
-        # Hot path.
-        self._calls.update(dict.fromkeys(calls))
+        # Hot path. `update` would make the dict just large enough, and move all calls to a new one for each batch.
+        here = self._calls
+        for call in calls:
+            here[call] = None
         self._last.left += len(calls)
 
     def put_fence(self, fence: Fence) -> None:
