@@ -74,7 +74,19 @@ def test_without_a_name_the_benchmarks_are_listed(
         (["--records", "5"], "the list takes no --records"),
         (["stateless", "--records", "0"], "0 is not a number from 1 on"),
     ],
-    ids=lambda one: " ".join(one) if isinstance(one, list) else "",
+    ids=[
+        "parts",
+        "all",
+        "kinds",
+        "rounds",
+        "history",
+        "kills",
+        "seed",
+        "json",
+        "files",
+        "list",
+        "zero",
+    ],
 )
 def test_what_a_command_would_ignore_is_refused(
     arguments: list[str],

@@ -154,12 +154,13 @@ class TablePosition(NamedTuple):
         """Return a checked position from a checkpoint. Raises ``SourceError``."""
         if position is None:
             return None
+        given: object = position
         if isinstance(position, (tuple, list)):
             parts = cast("Sequence[object]", position)
             numbers = [part for part in parts if isinstance(part, int)]
             if len(numbers) == len(parts) == len(cls._fields):
                 return cls(*numbers)
-        raise SourceError(f"{place}: {shown(position)} is not a position in a Delta table")
+        raise SourceError(f"{place}: {shown(given)} is not a position in a Delta table")
 
 
 class TableRows(Generic[T]):

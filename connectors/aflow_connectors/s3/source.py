@@ -136,11 +136,12 @@ def _of(position: Position, place: str) -> tuple[str | None, Position | None]:
     """Return the ETag and the position in the file. Raises ``SourceError``."""
     if position is None:
         return None, None
+    given: object = position
     if isinstance(position, (tuple, list)):
         parts = cast(Sequence[object], position)
         if len(parts) == 2 and isinstance(parts[0], str):
             return parts[0], parts[1]
-    raise SourceError(f"{place}: {shown(position)} is not a position in an object")
+    raise SourceError(f"{place}: {shown(given)} is not a position in an object")
 
 
 def _expression(pattern: str) -> re.Pattern[str]:
