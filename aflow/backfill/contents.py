@@ -86,7 +86,7 @@ def stored_parts(path: str | PathLike[str], *, operator: str | None = None) -> l
     invalid path.
     """
     # Absolute: a process with another working directory may read it.
-    manifest, folder = _manifest(Path.cwd() / local_folder(path, "path"))
+    manifest, folder = newest_manifest(Path.cwd() / local_folder(path, "path"))
     parts = [
         StoredPart(str(folder), step.name, step.what, one.subtask, one.chain, number == 0)
         for step in manifest.steps
@@ -102,8 +102,11 @@ def stored_parts(path: str | PathLike[str], *, operator: str | None = None) -> l
     return parts
 
 
-def _manifest(path: Path) -> tuple[Manifest, Path]:
-    """Return the newest readable manifest, and the folder to which its paths are relative."""
+def newest_manifest(path: Path) -> tuple[Manifest, Path]:
+    """Return the newest readable manifest at ``path``, and the folder to which its paths are relative; blocks.
+
+    ``path`` is a savepoint, a folder of checkpoints, or one manifest. Raises ``RestoreError`` if there is none.
+    """
     try:
         if path.is_file():
             return manifest_of(load_now(path), what=str(path)), path.parent

@@ -21,19 +21,25 @@ _Follower: TypeAlias = tuple[Edge, Node] | Exit
 """Line below a step in the tree: another step, by one of its inputs, or an exit of the fragment."""
 
 
-def explain(plan: FragmentPlan, *, until: Timestamp | None = None) -> str:
+def explain(
+    plan: FragmentPlan, *, begins: Timestamp | None = None, until: Timestamp | None = None
+) -> str:
     """Return fragments with their steps and exchanges, then written results, as text for a terminal.
 
-    ``until`` is the end of the history (epoch ms); None: all of history, with nothing left for a live job.
+    ``begins`` and ``until`` bound the history (epoch ms). Without ``begins`` it is not continued from a savepoint;
+    without ``until`` nothing is left for a live job.
     """
-    return "\n".join(_PlanText(plan, until).lines()) + "\n"
+    return "\n".join(_PlanText(plan, begins, until).lines()) + "\n"
 
 
 class _PlanText:
     """Text of one plan, with the lookups it needs."""
 
-    def __init__(self, plan: FragmentPlan, until: Timestamp | None) -> None:
+    def __init__(
+        self, plan: FragmentPlan, begins: Timestamp | None, until: Timestamp | None
+    ) -> None:
         self._plan: Final = plan
+        self._begins: Final = begins
         self._until: Final = until
         #: Fragments of each step, by its number.
         self._homes: Final[dict[int, list[int]]] = {}
@@ -44,9 +50,10 @@ class _PlanText:
     def lines(self) -> Iterator[str]:
         plan = self._plan
         exchanges = sum(exit.reader is not None for one in plan.fragments for exit in one.exits)
+        begin = "" if self._begins is None else f"from {readable(self._begins)} "
         end = "to its end" if self._until is None else f"up to {readable(self._until)}"
         yield (
-            f"flow {plan.flow!r} over history {end}: {counted(len(plan.fragments), 'fragment')}, "
+            f"flow {plan.flow!r} over history {begin}{end}: {counted(len(plan.fragments), 'fragment')}, "
             f"{counted(exchanges, 'keyed exchange')}, {counted(plan.key_groups, 'key group')}"
         )
         for fragment in plan.fragments:
@@ -96,6 +103,8 @@ class _PlanText:
         facts = [f"{node.what} {node.detail}".rstrip() if node.source is None else node.what]
         if node is fragment.head and fragment.watermark_per_timestamp:
             facts.append("sees time pass from each timestamp to the next")
+        if node.name in fragment.cuts_at and self._begins is not None:
+            facts.append(f"skips records before {readable(self._begins)}, which are processed")
         if node.name in fragment.cuts_at and self._until is not None:
             facts.append(
                 f"cut: leaves records at {readable(self._until)} and later to the live job"
@@ -117,6 +126,8 @@ class _PlanText:
     # --------------------------------------------------------------------------------------------- written
 
     def _written(self) -> Iterator[str]:
+        if self._begins is not None:
+            yield f"restored: state as it is at {readable(self._begins)}"
         yield "written, from one pass"
         for sink, exit_list in self._sinks().items():
             origins = dict.fromkeys(
@@ -142,7 +153,8 @@ class _PlanText:
 
     def _uncut_note(self, fragment: Fragment, exit: Exit) -> str:
         """Return a note for results without event time, to which the end of the history does not apply."""
-        if self._until is None or exit.origin.id not in before_time(fragment.nodes):
+        bounded = self._begins is not None or self._until is not None
+        if not bounded or exit.origin.id not in before_time(fragment.nodes):
             return ""
         return f" (all rows of source {fragment.head.name!r}: it has no event time to be cut at)"
 

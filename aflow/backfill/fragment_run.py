@@ -13,7 +13,7 @@ import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from aflow.backfill.blocks import Inbox, Outbox
 from aflow.backfill.exit_writer import TOGETHER, ExitWriter
@@ -32,9 +32,11 @@ from aflow.operators.base import Operator
 from aflow.operators.calls.operator import AsyncOperator
 from aflow.operators.event_time import EventTimeOperator
 from aflow.runtime.calls.reports import CallReport, Reports
+from aflow.runtime.checkpoints.restoration import restore_operator
 from aflow.runtime.exchanges import Exchanges
 from aflow.runtime.failures import closing, first_cause
 from aflow.runtime.limited_budget import loop_budget
+from aflow.runtime.loop_budget import LoopBudget
 from aflow.runtime.operator_chain import ChainBuilder, OperatorChain
 from aflow.runtime.options import Options
 from aflow.runtime.task import StreamTask, TaskInput
@@ -45,16 +47,22 @@ from aflow.state.snapshot import OperatorSnapshot
 _TRIALS: Final = 16
 
 
+StateReader: TypeAlias = Callable[[], OperatorSnapshot]
+"""Returns the stored state of a partition; called once, so that it need not be held."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Partition:
-    """Part ``subtask`` (from 0) of ``subtasks`` of history, up to ``until`` (epoch ms).
+    """Part ``subtask`` (from 0) of ``subtasks`` of history, from ``begins`` up to ``until`` (epoch ms).
 
-    In a keyed fragment, the part has the keys of the live subtask with that number. ``until=None``: all of history.
+    In a keyed fragment, the part has the keys of the live subtask with that number. ``until=None``: to the end of
+    history; ``begins=None``: from its beginning.
     """
 
     subtask: int = 0
     subtasks: int = 1
     until: Timestamp | None = None
+    begins: Timestamp | None = None
     key_groups: int = DEFAULT_KEY_GROUPS
 
 
@@ -70,6 +78,8 @@ class FragmentResult:
     """Number of records emitted, by exit."""
     left_out: int = 0
     """Records at or after the end of the history."""
+    skipped: int = 0
+    """Records before its beginning."""
 
 
 async def run_fragment(
@@ -78,6 +88,7 @@ async def run_fragment(
     inbox: Inbox,
     outbox: Outbox,
     *,
+    restored: StateReader | None = None,
     resources: FragmentResources | None = None,
     options: Options | None = None,
     flow: str = "backfill",
@@ -85,10 +96,13 @@ async def run_fragment(
 ) -> FragmentResult:
     """Run over one partition to its end. ``resources`` are opened and closed by the caller; None if it needs none.
 
-    Records are emitted when ``together`` of an exit are buffered, and at the end. Raises ``OperatorError`` for failures
-    of user functions, and the errors of ``inbox`` and ``outbox``.
+    ``restored`` returns the state with which the step that reads by key begins; None if it begins without. The step
+    takes the key groups of the partition. Records are emitted when ``together`` of an exit are buffered, and at the
+    end. Raises ``OperatorError`` for failures of user functions, ``RestoreError`` for state that does not fit the step,
+    and the errors of ``inbox`` and ``outbox``.
     """
-    run = _Run(fragment, partition, options or Options(key_groups=partition.key_groups), flow)
+    options = options or Options(key_groups=partition.key_groups)
+    run = _Run(fragment, partition, options, flow, restored)
     try:
         return await run.through(
             inbox, outbox, resources or FragmentResources(fragment, flow), together
@@ -105,13 +119,19 @@ class _Run:
     """One fragment over one partition."""
 
     def __init__(
-        self, fragment: Fragment, partition: Partition, options: Options, flow: str
+        self,
+        fragment: Fragment,
+        partition: Partition,
+        options: Options,
+        flow: str,
+        restored: StateReader | None,
     ) -> None:
         self._partition = partition
+        self._restored = restored
         self._options = options
         self._ways = _numbered(fragment)
         self._fragment = fragment
-        steps = (_over_history(node, fragment, partition.until) for node in fragment.nodes)
+        steps = (_over_history(node, fragment, partition) for node in fragment.nodes)
         nodes = (*steps, *(node for node, _ in self._ways))
         self._task = TaskPlan(0, nodes, partition.subtasks, ())
         self._plan = Plan(flow, (self._task,), partition.key_groups)
@@ -139,7 +159,9 @@ class _Run:
         )
         with chains.closing_on_failure([environment]):
             chain = chains.build(self._task, environment, writers, has_queued=lambda _: False)
-            capture = _StateCapture(chain.operators[0]) if self._keeps_state else None
+            head = chain.operators[0]
+            is_restored = await self._restore(head, budget)
+            capture = _StateCapture(head, is_restored) if self._keeps_state else None
             task = StreamTask(
                 environment,
                 self._feed(inbox, environment, chain, budget.turn),
@@ -162,7 +184,15 @@ class _Run:
                 for node, way in self._ways
             },
             left_out=sum(one.left_out for one in chain.operators if isinstance(one, StampOperator)),
+            skipped=sum(one.skipped for one in chain.operators if isinstance(one, StampOperator)),
         )
+
+    async def _restore(self, head: Operator, budget: LoopBudget) -> bool:
+        """Restore the state of the head; return True if there was any."""
+        if self._restored is None:
+            return False
+        await restore_operator(head, self._restored(), budget)
+        return True
 
     @property
     def _keeps_state(self) -> bool:
@@ -189,8 +219,10 @@ class _StateCapture:
     at the end of a long history.
     """
 
-    def __init__(self, head: Operator) -> None:
+    def __init__(self, head: Operator, is_restored: bool) -> None:
         self._head = head
+        #: True if the head began with state, which was stored before: only changes to it are tried.
+        self._is_restored = is_restored
         self._trials = _TRIALS
         #: By step.
         self.state: Mapping[str, OperatorSnapshot] = {}
@@ -200,16 +232,16 @@ class _StateCapture:
         self._trials -= 1
         # Calls under way are state too, and are none at the end.
         if self._head.size().entries and not isinstance(self._head, AsyncOperator):
-            self._captured()
+            self._captured(changes=self._is_restored)
             return True
         return not self._trials
 
     def run(self) -> None:
         """Capture the state. Raises ``CheckpointError`` if it cannot be stored."""
-        self.state = self._captured()
+        self.state = self._captured(changes=False)
 
-    def _captured(self) -> Mapping[str, OperatorSnapshot]:
-        captured = self._head.capture(changes=False)
+    def _captured(self, *, changes: bool) -> Mapping[str, OperatorSnapshot]:
+        captured = self._head.capture(changes=changes)
         return {} if captured is None else {self._head.name: captured.encoded()}
 
 
@@ -231,21 +263,24 @@ def _numbered(fragment: Fragment) -> list[tuple[Node, Exit]]:
     ]
 
 
-def _over_history(node: Node, fragment: Fragment, until: Timestamp | None) -> Node:
+def _over_history(node: Node, fragment: Fragment, partition: Partition) -> Node:
     """Return the node, with an operator that leaves time to the feed where the live one would not."""
     if node.begins_time and node.operator is not None:
-        cut = until if node.name in fragment.cuts_at else None
-        return replace(node, operator=partial(_stamping, node.operator, cut))
+        is_cut = node.name in fragment.cuts_at
+        begins, until = (partition.begins, partition.until) if is_cut else (None, None)
+        return replace(node, operator=partial(_stamping, node.operator, begins, until))
     if node.what == UNION_METHOD:
         return replace(node, operator=TimelessOperator)
     return node
 
 
-def _stamping(make: Callable[[], Operator], until: Timestamp | None) -> StampOperator:
+def _stamping(
+    make: Callable[[], Operator], begins: Timestamp | None, until: Timestamp | None
+) -> StampOperator:
     operator = make()
     if not isinstance(operator, EventTimeOperator):
         raise InternalError(f"a {type(operator).__name__} cannot stamp records of history")
-    return StampOperator(operator, until)
+    return StampOperator(operator, until, begins=begins)
 
 
 def _told_in_the_log(report: CallReport) -> None:

@@ -35,7 +35,8 @@ from aflow.state.manifest import FileRef, Link, Manifest, StepState, SubtaskStat
 from aflow.state.parts import PartReader, encoded
 from aflow.state.snapshot import OperatorSnapshot
 
-#: Number of the savepoint. Checkpoints of the job that starts from it have higher ones.
+#: Number of the savepoint of a backfill from the beginning of history. One that continues from a savepoint writes the
+#: next number, and checkpoints of the job that starts from it have higher ones.
 SAVEPOINT: Final = 1
 
 #: Maximum bytes of a chunk of a part.
@@ -88,28 +89,31 @@ def write_savepoint(
     *,
     until: Timestamp,
     created_at: Timestamp,
-    committables: Mapping[str, Sequence[Committable]] | None = None,
+    number: int = SAVEPOINT,
+    prepared: Mapping[str, Sequence[tuple[int, Committable]]] | None = None,
     files: Files = DISK,
 ) -> None:
     """Write a savepoint of ``plan`` to the new folder ``path``, which appears when it is complete; blocks.
 
     ``parts`` are the state of the subtasks of the fragments, in any order: all subtasks of each keyed fragment, each
     with the state of the head if it has any. One chunk is in memory at a time. A live job that starts from the
-    savepoint processes the records from ``until`` on; ``until`` and ``created_at`` are epoch ms. ``committables`` are,
-    by sink, the output prepared for checkpoint ``SAVEPOINT``.
+    savepoint processes the records from ``until`` on; ``until`` and ``created_at`` are epoch ms. ``prepared`` is, by
+    sink, the output that the live job commits first, with the number of its savepoint: of this one, ``number``, or of
+    an earlier one.
 
     Raises as ``check_savepoint_path`` does, and ``CheckpointError`` for missing, duplicate or truncated parts, and if
     writing fails. Then nothing remains at ``path``.
     """
-    writing = _Writing(Draft(files, Path.cwd() / check_savepoint_path(path, files=files)), plan)
+    draft = Draft(files, Path.cwd() / check_savepoint_path(path, files=files))
+    writing = _Writing(draft, plan, number)
     try:
         writing.draft.begin()
         for part in parts:
             writing.add(part)
         writing.check_all_there()
         writing.begin_at(until)
-        for sink, prepared in (committables or {}).items():
-            writing.add_prepared(sink, prepared)
+        for sink, some in (prepared or {}).items():
+            writing.add_prepared(sink, some)
         writing.draft.finish(writing.manifest(created_at))
     except BaseException:
         writing.draft.remove()
@@ -122,6 +126,7 @@ class _Writing:
 
     draft: Draft
     plan: FragmentPlan
+    number: int
     #: Fragments and subtasks whose parts are written.
     there: set[tuple[int, int]] = field(default_factory=set[tuple[int, int]])
     #: Number of subtasks by fragment.
@@ -172,9 +177,9 @@ class _Writing:
             link = Link(file, 0, self.plan.key_groups)
             self.states[step] = (fragment, [SubtaskState(0, (link,))])
 
-    def add_prepared(self, sink: str, committables: Sequence[Committable]) -> None:
+    def add_prepared(self, sink: str, prepared: Sequence[tuple[int, Committable]]) -> None:
         """Add output that was prepared for a sink and is committed once the savepoint exists."""
-        snapshot = snapshot_of(sink, [(SAVEPOINT, one) for one in committables], ())
+        snapshot = snapshot_of(sink, prepared, ())
         file = self._write(sink, 0, encoded_part({sink: snapshot}))
         self.sinks[sink] = SubtaskState(0, (Link(file, 0, self.plan.key_groups),))
 
@@ -192,7 +197,7 @@ class _Writing:
         }
         steps += [StepState(name, whats[name], 1, (one,)) for name, one in self.sinks.items()]
         return Manifest(
-            id=SAVEPOINT,
+            id=self.number,
             kind=CheckpointKind.SAVEPOINT,
             flow=self.plan.flow,
             key_groups=self.plan.key_groups,
@@ -230,7 +235,7 @@ class _Writing:
                 raise CheckpointError(f"{what} holds state of step {step!r}, which is none of it")
 
     def _write(self, step: str, subtask: int, content: Iterable[bytes]) -> FileRef:
-        name = f"{PARTS}/{part_name(SAVEPOINT, step, subtask)}"
+        name = f"{PARTS}/{part_name(self.number, step, subtask)}"
         written = stored(self.draft.files, self.draft.folder / name, content)
         return FileRef(name, written.size, written.checksum)
 

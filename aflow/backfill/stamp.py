@@ -1,4 +1,4 @@
-"""Event time over history: assigns timestamps as the live job does, and excludes records after the end of history."""
+"""Event time over history: assigns timestamps as the live job does, and excludes records outside of the history."""
 
 from __future__ import annotations
 
@@ -16,13 +16,22 @@ class StampOperator(Operator):
 
     History is sorted by event time at the next exchange, which has the watermark of that order; a function upstream of
     it that reads the watermark sees none. Records from ``until`` (epoch ms) on are excluded: the live job processes
-    them, and excludes earlier ones by the same timestamps. ``left_out`` counts them.
+    them, and excludes earlier ones by the same timestamps. ``left_out`` counts them. So are records before ``begins``,
+    which an earlier backfill has processed; ``skipped`` counts those.
     """
 
-    def __init__(self, event_time: EventTimeOperator, until: Timestamp | None) -> None:
+    def __init__(
+        self,
+        event_time: EventTimeOperator,
+        until: Timestamp | None,
+        *,
+        begins: Timestamp | None = None,
+    ) -> None:
         self._event_time = event_time
-        self._until = until
+        self._until = MAX_TIMESTAMP + 1 if until is None else until
+        self._begins = MIN_TIMESTAMP if begins is None else begins
         self.left_out = 0
+        self.skipped = 0
 
     def open(self, context: OperatorContext) -> None:
         super().open(context)
@@ -37,12 +46,14 @@ class StampOperator(Operator):
             raise failure
 
     def _emit(self, batch: Batch[Any], times: list[Timestamp]) -> None:
-        newest, until = max(times), self._until
-        if newest > MAX_TIMESTAMP or min(times) < MIN_TIMESTAMP:
+        oldest, newest, begins, until = min(times), max(times), self._begins, self._until
+        if newest > MAX_TIMESTAMP or oldest < MIN_TIMESTAMP:
             self._event_time.check_range(batch, times)
-        if until is not None and newest >= until:
-            kept = [index for index, time in enumerate(times) if time < until]
-            self.left_out += len(times) - len(kept)
+        if newest >= until or oldest < begins:
+            kept = [index for index, time in enumerate(times) if begins <= time < until]
+            skipped = sum(time < begins for time in times)
+            self.skipped += skipped
+            self.left_out += len(times) - len(kept) - skipped
             if not kept:
                 return
             batch, times = batch.pick(kept), [times[index] for index in kept]

@@ -1,4 +1,4 @@
-"""The declared state of the steps of a plan."""
+"""The declared state of steps, of a plan or of a graph."""
 
 from __future__ import annotations
 
@@ -9,10 +9,11 @@ from aflow.state.change_plan import DeclaredStep
 
 def declared_steps(plan: Plan) -> list[DeclaredStep]:
     """Return all steps of ``plan`` with their declared state, for comparison with a stored checkpoint."""
-    return [_declared(node, task.parallelism) for task in plan.tasks for node in task.nodes]
+    return [declared_step(node, task.parallelism) for task in plan.tasks for node in task.nodes]
 
 
-def _declared(node: Node, parallelism: int) -> DeclaredStep:
+def declared_step(node: Node, parallelism: int) -> DeclaredStep:
+    """Return one step with its declared state."""
     states = None if node.operator is None else node.operator().declares()
     stateful = node.stateful or node.kind is Kind.SOURCE
     return DeclaredStep(node.name, node.what, parallelism, states, stateful)

@@ -21,6 +21,7 @@ from aflow.state.manifest import StepState
 from aflow.state.schema_change import Incompatible, Kept, Migrated
 from aflow.state.snapshot import STATES, OperatorSnapshot
 from aflow.state.specs import RESERVED
+from aflow.state.stored_entries import Entries
 
 #: Prefix of the last touches of the rows of a state, followed by its name.
 _TOUCHED: Final = f"{RESERVED}touched "
@@ -234,37 +235,61 @@ def change_plan(
 
 def stored_step(step: StepState, snapshot: OperatorSnapshot) -> StoredStep:
     """Return the stored state of ``step`` in a complete ``snapshot``. Raises ``RestoreError`` for unreadable types."""
-    states: dict[str, StoredState] = {}
-    others: dict[str, None] = dict.fromkeys(
-        name for name, parts in snapshot.operator.items() if parts and name not in _REPEATED
-    )
-    untyped: dict[str, None] = dict.fromkeys(name for name in others if name in _RECORDS)
-    try:
-        for names in snapshot.keyed.values():
-            described = {name.decode(): data for name, data in names.get(STATES, ())}
-            for name, rows in names.items():
-                if name.startswith(RESERVED):
-                    if rows and name != STATES and not name.startswith(_TOUCHED):
-                        others[name] = None
-                        if name not in _TIMERS:
-                            untyped[name] = None
-                elif rows:
-                    _note(states, name, described.get(name), len(rows))
-        for name, copies in snapshot.broadcast.items():
-            for copy in copies:
-                _note(states, name, _described_copy(copy), 0)
-    except (CodecError, TypeError, ValueError) as exc:
-        raise RestoreError(
-            f"the stored state of step {step.name!r} has no valid description: {exc}"
-        ) from exc
-    return StoredStep(
-        step.name,
-        step.what,
-        step.parallelism,
-        tuple(states.values()),
-        tuple(others),
-        tuple(untyped),
-    )
+    contents = StepContents(step)
+    contents.add(snapshot)
+    return contents.stored()
+
+
+class StepContents:
+    """The names and types of the state of ``step``, collected from one snapshot after the other."""
+
+    def __init__(self, step: StepState) -> None:
+        self._step: Final = step
+        self._states: dict[str, StoredState] = {}
+        #: Names, in order; the values have no meaning.
+        self._others: dict[str, None] = {}
+        self._untyped: dict[str, None] = {}
+
+    def add(self, snapshot: OperatorSnapshot) -> None:
+        """Add a complete snapshot of some subtasks. Raises ``RestoreError`` for unreadable types."""
+        for name, parts in snapshot.operator.items():
+            if parts and name not in _REPEATED:
+                self._others[name] = None
+                if name in _RECORDS:
+                    self._untyped[name] = None
+        try:
+            for names in snapshot.keyed.values():
+                self._add_group(names)
+            for name, copies in snapshot.broadcast.items():
+                for copy in copies:
+                    _note(self._states, name, _described_copy(copy), 0)
+        except (CodecError, TypeError, ValueError) as exc:
+            raise RestoreError(
+                f"the stored state of step {self._step.name!r} has no valid description: {exc}"
+            ) from exc
+
+    def _add_group(self, names: Mapping[str, Entries]) -> None:
+        described = {name.decode(): data for name, data in names.get(STATES, ())}
+        for name, rows in names.items():
+            if not name.startswith(RESERVED):
+                if rows:
+                    _note(self._states, name, described.get(name), len(rows))
+            elif rows and name != STATES and not name.startswith(_TOUCHED):
+                self._others[name] = None
+                if name not in _TIMERS:
+                    self._untyped[name] = None
+
+    def stored(self) -> StoredStep:
+        """Return the stored state found so far."""
+        step = self._step
+        return StoredStep(
+            step.name,
+            step.what,
+            step.parallelism,
+            tuple(self._states.values()),
+            tuple(self._others),
+            tuple(self._untyped),
+        )
 
 
 def _note(states: dict[str, StoredState], name: str, described: bytes | None, keys: int) -> None:

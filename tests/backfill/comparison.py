@@ -112,6 +112,7 @@ class Case:
         together: int = 4096,
         until: int | None = None,
         savepoint: Path | None = None,
+        restore: Path | None = None,
         seed: int | None = None,
         ship: Callable[[Fragment], Fragment] = portable_copy,
     ) -> Results:
@@ -127,6 +128,7 @@ class Case:
                 parallelism=parallelism,
                 block=block,
                 savepoint=savepoint,
+                restore=restore,
                 options=af.Options(clock=VirtualClock(), batch_records=batch),
                 together=together,
                 ship=ship,

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import aflow as af
 from aflow.backfill.blocks import ExchangedRows, ExitBatch, InputRows
+from aflow.backfill.continuation import read_continuation
 from aflow.backfill.exchange import ExitEncoder, RecordBlock, decode_block
 from aflow.backfill.exit_writer import TOGETHER
 from aflow.backfill.fragment_planner import plan_fragments
@@ -17,7 +19,8 @@ from aflow.backfill.fragments import Exit, Fragment, FragmentPlan
 from aflow.backfill.merge import BlockMerger
 from aflow.backfill.portable_fragment import portable_copy
 from aflow.backfill.resources import FragmentResources
-from aflow.backfill.savepoint import StatePart, encoded_part, write_savepoint
+from aflow.backfill.savepoint import SAVEPOINT, StatePart, encoded_part, write_savepoint
+from aflow.model.key_groups import ranges
 from aflow.model.time import Timestamp
 
 
@@ -88,6 +91,7 @@ async def backfill_locally(
     parallelism: int = 2,
     block: int = 100,
     savepoint: Path | None = None,
+    restore: Path | None = None,
     options: af.Options | None = None,
     together: int = TOGETHER,
     event_time_for_processing_time: bool = False,
@@ -95,9 +99,12 @@ async def backfill_locally(
 ) -> Backfilled:
     """Run ``flow`` over ``sources``, by name; each is dealt to ``parallelism`` partitions in pieces.
 
-    ``ship`` makes of a fragment what an executor gets.
+    It continues from the savepoint of another backfill at ``restore``. ``ship`` makes of a fragment what an executor
+    gets.
     """
     plan = plan_fragments(flow.graph, event_time_for_processing_time=event_time_for_processing_time)
+    start = None if restore is None else read_continuation(restore, flow.graph, plan)
+    begins = None if start is None else start.begins
     exchanged: dict[int, list[Sent]] = {}
     results: dict[str, list[Any]] = {}
     left: list[tuple[Fragment, int, FragmentResult]] = []
@@ -113,8 +120,14 @@ async def backfill_locally(
                 blocks = list[InputRows](mine[at : at + block] for at in range(0, len(mine), block))
             outbox = Gathered(plan, subtask, parallelism, exchanged, results)
             partition = Partition(
-                subtask=subtask, subtasks=parallelism, until=until, key_groups=plan.key_groups
+                subtask=subtask,
+                subtasks=parallelism,
+                until=until,
+                begins=begins,
+                key_groups=plan.key_groups,
             )
+            files = None if start is None else start.files_of(fragment.head.name)
+            groups = ranges(plan.key_groups, parallelism)[subtask]
             got = ship(fragment)
             resources = FragmentResources(got, plan.flow)
             async with resources.open():
@@ -123,6 +136,7 @@ async def backfill_locally(
                     partition,
                     Blocks(blocks),
                     outbox,
+                    restored=None if files is None else partial(files.read, groups),
                     resources=resources,
                     options=options,
                     together=together,
@@ -135,7 +149,8 @@ async def backfill_locally(
             for fragment, subtask, ran in left
             if fragment.keyed
         ]
-        write_savepoint(savepoint, plan, parts, until=until, created_at=0)
+        number = SAVEPOINT if start is None else start.number
+        write_savepoint(savepoint, plan, parts, until=until, created_at=0, number=number)
     return Backfilled(plan, results, left)
 
 

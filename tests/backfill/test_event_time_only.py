@@ -156,3 +156,27 @@ def test_windows_that_fire_in_event_time_still_need_event_time() -> None:
 
     with pytest.raises(FlowDefinitionError, match="goes by the order of arrival"):
         plan_fragments(flow.graph, event_time_for_processing_time=True)
+
+
+@pytest.mark.parametrize("windows", WINDOWS.values(), ids=WINDOWS)
+def test_history_may_be_continued_from_a_savepoint(windows: Any, tmp_path: Path) -> None:
+    def up_to(until: int | None, name: str, restore: Path | None = None) -> list[str]:
+        flow, _ = windowed(windows)
+        savepoint = None if until is None else tmp_path / name
+        done = over_history(
+            flow,
+            {"numbers": NUMBERS},
+            until=until,
+            savepoint=savepoint,
+            restore=restore,
+            event_time_for_processing_time=True,
+        )
+        return [repr(one) for one in done.results.get("out", [])]
+
+    once = up_to(None, "at once")
+    first = up_to(13, "first")
+    rest = up_to(None, "rest", tmp_path / "first")
+
+    assert first
+    assert rest
+    assert sorted(first + rest) == sorted(once)

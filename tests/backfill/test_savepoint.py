@@ -333,7 +333,12 @@ async def test_prepared_output_of_a_sink_is_committed_by_the_live_job(tmp_path: 
     prepared: list[Committable] = [{"piece": "first"}, {"piece": "second"}]
 
     write_savepoint(
-        tmp_path / "sp", plan, parts, until=T, created_at=5, committables={"out": prepared}
+        tmp_path / "sp",
+        plan,
+        parts,
+        until=T,
+        created_at=5,
+        prepared={"out": [(1, one) for one in prepared]},
     )
     await build(sink).run(
         restore=tmp_path / "sp",

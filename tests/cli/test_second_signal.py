@@ -46,7 +46,7 @@ def test_ctrl_c_in_the_handler_of_ctrl_c_stops_at_once(write: Write, tmp_path: P
         stderr=subprocess.PIPE,
         text=True,
         check=False,
-        timeout=60,
+        timeout=300,
     )
 
     said = [line.partition(":")[0] for line in ended.stderr.splitlines()]

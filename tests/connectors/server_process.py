@@ -7,7 +7,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import threading
@@ -96,15 +95,6 @@ def server_folder() -> Generator[Path]:
 def unprivileged_user() -> int | None:
     """Return a user without privileges if this process is root's."""
     return pwd.getpwnam("nobody").pw_uid if os.geteuid() == 0 else None
-
-
-def free_port(*, below: int = 1 << 16) -> int:
-    while True:
-        with socket.socket() as probe:
-            probe.bind(("127.0.0.1", 0))
-            port: int = probe.getsockname()[1]
-        if port < below:
-            return port
 
 
 def program_of(name: str) -> Path | None:

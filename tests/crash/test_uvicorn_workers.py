@@ -93,7 +93,7 @@ class Workers:
     async def until_both(self, *, without: int = 0) -> dict[int, int]:
         """Send texts until both logs have some of other processes than ``without``; return these by log."""
         found: dict[int, int] = {}
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             while len(found) < 2:
                 answer = await self.post()
                 if answer["process"] != without:
@@ -112,16 +112,16 @@ async def two_workers(folder: Path) -> AsyncGenerator[Workers]:
     )
     assert process.stderr is not None
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             while not (
                 found := re.search(rb"http://[0-9.:]+", line := await process.stderr.readline())
             ):
                 assert line, "uvicorn has ended"
         reading = asyncio.ensure_future(process.stderr.read())
-        async with httpx.AsyncClient(base_url=found[0].decode()) as client:
+        async with httpx.AsyncClient(base_url=found[0].decode(), timeout=60) as client:
             yield Workers(client)
         process.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             await reading
             await process.wait()
     finally:

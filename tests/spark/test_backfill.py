@@ -94,8 +94,8 @@ async def test_history_on_spark_and_the_live_job_after_it_equal_one_live_job(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seen: bool
 ) -> None:
     if not seen:
-        monkeypatch.setattr(fragment_runner, "files_of", _not_seen)
-        monkeypatch.setattr(preparation, "local_path", _not_here)
+        monkeypatch.setattr(fragment_runner, "files_of", not_seen)
+        monkeypatch.setattr(preparation, "local_path", not_here)
     whole = af.CollectSink[Sum]()
     await build(BIDS, whole).run()
 
@@ -108,11 +108,11 @@ async def test_history_on_spark_and_the_live_job_after_it_equal_one_live_job(
     assert done.left_out == sum(bid.at >= UNTIL for bid in BIDS)
 
 
-def _not_seen(fragment: Path | None, exit: int) -> None:
+def not_seen(fragment: Path | None, exit: int) -> None:
     """No file is visible."""
 
 
-def _not_here(uri: str, session: SparkSession) -> None:
+def not_here(uri: str, session: SparkSession) -> None:
     """No path is local."""
 
 

@@ -6,6 +6,7 @@ import pickle
 import subprocess
 import sys
 from dataclasses import dataclass
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import msgspec
 import pytest
 
 from aflow.errors import FlowDefinitionError
-from aflow_connectors.spark.executor.serialization import dumps
+from aflow_connectors.spark.executor.serialization import dumps, modules_of
 
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
@@ -77,7 +78,7 @@ print(type(decode()) is payment, decode())
 def run(code: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     root = Path(__file__).parents[2]
     done = subprocess.run(
-        [sys.executable, "-c", code], input=given, capture_output=True, timeout=60, cwd=root
+        [sys.executable, "-c", code], input=given, capture_output=True, timeout=300, cwd=root
     )
     assert done.returncode == 0, done.stderr.decode()
     return done
@@ -120,3 +121,13 @@ def test_annotations_of_a_class_inside_a_function_are_looked_up_before_it_is_sen
     sent: type[Any] = pickle.loads(dumps(Local))
 
     assert sent.__annotations__ == {"place": Place}
+
+
+def test_the_modules_that_a_pickle_refers_to_are_found() -> None:
+    def local(city: str) -> bytes:
+        return msgspec.json.encode(Decimal(city))
+
+    found = {one for one in modules_of([local, Place("Oslo")]) if "cloudpickle" not in one}
+
+    assert found == {"decimal", "msgspec", "msgspec.json", __name__}
+    assert modules_of({"none": [1, "of", b"these"]}) == []

@@ -116,19 +116,9 @@ class Restoration:
 
     async def restore(self, operator: Operator, loop_budget: LoopBudget) -> None:
         """Restore the state of an opened operator; yields to the event loop. Raises ``RestoreError``."""
-        step = operator.name
-        snapshot = self.state_of(step, operator.context.key_groups)
-        if snapshot is None:
-            return
-        with wrap_read_errors(_of(step)):
-            pieces = operator.restore_in_pieces(snapshot)
-            for _ in range(_PASSES_OF_SMALL_STATE):
-                if _completed(pieces, loop_budget, nullcontext()):
-                    return
-                await loop_budget.hand_over()
-            block = objects_are_kept if can_keep_objects() else nullcontext[None]
-            while not _completed(pieces, loop_budget, block()):
-                await loop_budget.hand_over()
+        snapshot = self.state_of(operator.name, operator.context.key_groups)
+        if snapshot is not None:
+            await restore_operator(operator, snapshot, loop_budget)
 
     def adopt(self, chains: SubtaskChains, steps: Iterable[str]) -> None:
         """Let the checkpoints of a subtask refer to the parts of this one, if they are in the same storage."""
@@ -162,6 +152,21 @@ class Restoration:
 
     def _state(self, step: str) -> OperatorSnapshot:
         return self.restored.states.get(step, OperatorSnapshot())
+
+
+async def restore_operator(
+    operator: Operator, snapshot: OperatorSnapshot, loop_budget: LoopBudget
+) -> None:
+    """Restore ``snapshot`` into an opened operator; yields to the event loop. Raises ``RestoreError``."""
+    with wrap_read_errors(_of(operator.name)):
+        pieces = operator.restore_in_pieces(snapshot)
+        for _ in range(_PASSES_OF_SMALL_STATE):
+            if _completed(pieces, loop_budget, nullcontext()):
+                return
+            await loop_budget.hand_over()
+        block = objects_are_kept if can_keep_objects() else nullcontext[None]
+        while not _completed(pieces, loop_budget, block()):
+            await loop_budget.hand_over()
 
 
 def changes_of(plan: Plan, restored: Restored) -> ChangePlan:

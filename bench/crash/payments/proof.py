@@ -36,9 +36,9 @@ _SECONDS: Final = 10
 
 #: A small log, which is full at times; short minutes; checkpoints about as often as kills.
 SETTINGS: Final[Mapping[str, str]] = {
-    "FRAUD_MAX_BYTES": "100000",
+    "FRAUD_MAX_BYTES": "150000",
     "FRAUD_FULL_SECONDS": "0.05",
-    "FRAUD_ID_SECONDS": "10",
+    "FRAUD_ID_SECONDS": "20",  # longer than it takes to start after a kill and get repeated payments
     "FRAUD_WINDOW_SECONDS": str(_MINUTE_MS / 1000),
     "FRAUD_DELAY_SECONDS": str(_DELAY_MS / 1000),
     "FRAUD_CHECKPOINT_SECONDS": "0.2",

@@ -16,6 +16,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
+from tests.connectors.ports import free_ports
+
 # aiokafka has no complete types.
 aiokafka: Any = import_module("aiokafka")
 administration: Any = import_module("aiokafka.admin")
@@ -78,7 +80,7 @@ class Broker:
         self._command = ["java", *_JAVA, "-cp", classpath]
         self._properties = folder / "server.properties"
         self._log = folder / "log"
-        port, sasl, controller, proxied = _free_ports(4)
+        port, sasl, controller, proxied = free_ports(4)
         self._port = port
         self.servers = f"127.0.0.1:{port}"
         self.sasl_servers = f"127.0.0.1:{sasl}"
@@ -144,7 +146,7 @@ class Broker:
         process, self._process = self._process, None
         if process is not None:
             process.send_signal(number)
-            process.wait(30)
+            process.wait(120)
 
 
 class Cluster:
@@ -277,14 +279,3 @@ async def _started(consumer: Any) -> AsyncGenerator[None]:
         yield
     finally:
         await consumer.stop()
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()

@@ -16,7 +16,7 @@ import aflow as af
 from aflow.web import aiohttp_ingest
 from tests.connectors.pairs import kafka_ends
 from tests.connectors.pairs.pair import Ends, Output, Pair
-from tests.connectors.server_process import free_port
+from tests.connectors.ports import free_port
 
 #: Numbers in a request.
 _AT_ONCE: Final = 50

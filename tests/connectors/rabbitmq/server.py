@@ -17,9 +17,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
+from tests.connectors.ports import free_ports
 from tests.connectors.processes import (
     accepts_in_time,
-    free_ports,
     owned_by_server,
     server_folder,
     started,

@@ -11,10 +11,11 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from tests.connectors.server_process import ServerProcess, free_port, program_of, server_folder
+from tests.connectors.ports import free_port
+from tests.connectors.server_process import ServerProcess, program_of, server_folder
 
-#: Ports from here on are refused by a node of a cluster, which also listens at its port + 10,000.
-_CLUSTER_PORTS: Final = 55_536
+#: A node of a cluster also listens at its port + 10,000, which is below the ports of outgoing connections, too.
+_CLUSTER_PORTS: Final = 22_768
 
 # Its types are incomplete.
 _redis: Any = import_module("redis")

@@ -9,10 +9,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from anyio import CancelScope, to_thread
 
-from aflow.backfill.endpoints import Build, build_graph, check_ends
+from aflow.backfill.continuation import start_of_history
+from aflow.backfill.endpoints import Build
 from aflow.backfill.explanation import explain as explain_plan
-from aflow.backfill.fragment_planner import plan_fragments
 from aflow.backfill.fragments import FragmentPlan
+from aflow.backfill.planned_build import plan_build
 from aflow.errors import FlowDefinitionError
 from aflow.model.key_groups import DEFAULT_KEY_GROUPS
 from aflow.model.time import Instant, Timestamp, to_timestamp
@@ -38,6 +39,8 @@ async def backfill(
     sinks: Mapping[str, ResultTarget],
     until: Instant | None,
     savepoint: str | PathLike[str] | None,
+    restore: str | PathLike[str] | None = None,
+    allow_dropped_state: bool = False,
     partitions: int | None = None,
     staging: str | PathLike[str] | None = None,
     key_groups: int = DEFAULT_KEY_GROUPS,
@@ -50,44 +53,51 @@ async def backfill(
     DataFrame, whose rows become dicts, or ``SparkSource(df, of=Payment)`` for records of a class. ``sinks`` maps the
     name of each sink step to the destination of its records: a new folder for Parquet files, a function that takes the
     DataFrame, ``Results(…)`` for either with a schema, or None to drop them. It may also be a ``SparkSink`` or
-    ``SparkTableSink`` of the live job: then the results of history are in the output of that sink exactly once, as if
-    written before a checkpoint, and the live job adds to them.
+    ``SparkTableSink`` of the live job, which then adds to the results of history; each row is there exactly once.
 
     The backfill processes the records with an event time before ``until`` (aware datetime, or epoch ms) and leaves
-    later records to the live job. The step that assigns event time decides; steps upstream of it process all rows. Open
+    later ones to the live job. The step that assigns event time decides; steps upstream of it process all rows. Open
     windows, timers and all other keyed state are written to ``savepoint``, a new folder (a path or ``file:`` URI) that
-    the driver writes. With ``until=None`` and ``savepoint=None`` the backfill processes all of history and advances
-    time to its end.
+    the driver writes. With ``None`` for both, history is processed to its end, and so is time.
+
+    ``restore`` is the savepoint of an earlier backfill, which this one continues: it skips records before the end of
+    that one, and both together equal one run. Driver and executors see the folder alike. ``partitions`` may differ, and
+    the flow as for a restored live job; state without a place in it is refused unless ``allow_dropped_state``. A sink
+    of the live job is first restored to that savepoint, which removes later output.
 
     ``partitions`` is the number of tasks of each keyed step: by default the number of Spark's shuffle partitions, at
-    most ``key_groups``. The live job may use another parallelism but must use the same ``key_groups``. ``staging`` is a
-    folder (a path or URI) that driver and executors share, for data between fragments; by default a folder next to the
-    savepoint. Its content is removed at the end if the driver can reach its file system.
+    most ``key_groups``, which must be those of the live job. ``staging`` is a folder (a path or URI) that driver and
+    executors share, for data between fragments; by default a folder next to the savepoint. Its content is removed at
+    the end if the driver can. With ``event_time_for_processing_time`` windows of processing time fire in event time, if
+    the window alone determines its end; those that are open at the end fire as soon as the live job starts.
 
-    With ``event_time_for_processing_time`` windows of processing time are not refused but fire in event time, if the
-    window alone determines its end. Windows that are open at the end fire as soon as the live job starts.
-
-    Cancelling the call cancels the Spark jobs and writes no savepoint. Results in folders, and results passed to
-    functions, may already have been written.
-
+    Cancelling the call cancels the Spark jobs and writes no savepoint; plain results may already have been written.
     Raises, before anything runs, ``FlowDefinitionError`` for a flow that cannot run over history, with the name of each
-    step that prevents it, ``SinkError`` for a destination that already has output, and ``CheckpointError`` for a
-    savepoint that cannot be written. A failure in Spark raises ``ConnectorError`` with the message of the failed step.
+    step that prevents it, ``SinkError`` for a destination that already has output, ``CheckpointError`` for a savepoint
+    that cannot be written, and ``RestoreError`` for one that cannot be restored. A failure in Spark raises
+    ``ConnectorError`` with the message of the failed step.
     """
     check_packages()
+    end, by_event_time = _moment(until), event_time_for_processing_time
+    graph, plan = plan_build(build, sources, sinks, key_groups, by_event_time=by_event_time)
+    read = partial(start_of_history, restore, graph, plan, allow_dropped_state=allow_dropped_state)
+    start = await to_thread.run_sync(read)
+    prepared = partial(_prepared, until=end, savepoint=savepoint, partitions=partitions)
+    work, calls = await prepared(plan, session, sources, sinks, staging=staging, start=start)
+    return await _run(work, calls)
+
+
+async def _prepared(
+    plan: FragmentPlan, session: SparkSession, *ends: Any, **options: Any
+) -> tuple[Backfill, Calls]:
+    """Return a backfill that is ready to begin, as ``prepare_backfill`` does, and the calls of its session."""
     # Imported after the check: these modules need the packages.
     from aflow_connectors.spark.backfill.preparation import check_session, prepare_backfill
 
-    plan = _planned(build, sources, sinks, key_groups, by_event_time=event_time_for_processing_time)
-    end = _moment(until)
     await to_thread.run_sync(check_session, session)
     calls = Calls(session)
-    prepare = partial(
-        prepare_backfill, plan, session, sources, sinks, until=end, savepoint=savepoint
-    )
-    prepare = partial(prepare, partitions=partitions, staging=staging)
-    work = await calls.run(prepare, f"preparing the backfill of flow {plan.flow!r}")
-    return await _run(work, calls)
+    prepare = partial(prepare_backfill, plan, session, *ends, **options)
+    return await calls.run(prepare, f"preparing the backfill of flow {plan.flow!r}"), calls
 
 
 async def _run(work: Backfill, calls: Calls) -> Backfilled:
@@ -111,16 +121,25 @@ def explain(
     sources: Mapping[str, object],
     sinks: Mapping[str, object],
     until: Instant | None = None,
+    restore: str | PathLike[str] | None = None,
+    allow_dropped_state: bool = False,
     key_groups: int = DEFAULT_KEY_GROUPS,
     event_time_for_processing_time: bool = False,
 ) -> str:
     """Return the plan of ``backfill`` as text for a terminal: fragments, exchanges and written results.
 
-    Only the names of ``sources`` and ``sinks`` matter, and Spark is not needed. Raises ``FlowDefinitionError`` as
-    ``backfill`` does.
+    Only the names of ``sources`` and ``sinks`` matter, and Spark is not needed. ``restore`` is read and checked. Raises
+    ``FlowDefinitionError`` and ``RestoreError`` as ``backfill`` does.
     """
-    plan = _planned(build, sources, sinks, key_groups, by_event_time=event_time_for_processing_time)
-    return explain_plan(plan, until=_moment(until))
+    graph, plan = plan_build(
+        build, sources, sinks, key_groups, by_event_time=event_time_for_processing_time
+    )
+    end = _moment(until)
+    start = start_of_history(restore, graph, plan, allow_dropped_state=allow_dropped_state)
+    if start is None:
+        return explain_plan(plan, until=end)
+    start.check_until(end)
+    return explain_plan(plan, begins=start.begins, until=end)
 
 
 def _moment(until: Instant | None) -> Timestamp | None:
@@ -128,19 +147,3 @@ def _moment(until: Instant | None) -> Timestamp | None:
         return None if until is None else to_timestamp(until)
     except FlowDefinitionError as exc:
         raise FlowDefinitionError(f"until=: {exc}") from exc
-
-
-def _planned(
-    build: Build,
-    sources: Mapping[str, object],
-    sinks: Mapping[str, object],
-    key_groups: int,
-    *,
-    by_event_time: bool,
-) -> FragmentPlan:
-    graph = build_graph(build, sources, sinks)
-    plan = plan_fragments(
-        graph, key_groups=key_groups, event_time_for_processing_time=by_event_time
-    )
-    check_ends(plan, sources, sinks)
-    return plan

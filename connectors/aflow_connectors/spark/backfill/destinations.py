@@ -11,11 +11,13 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
+from dataclasses import dataclass
 from os import fspath
 from pathlib import Path
 from shutil import rmtree
 from typing import TYPE_CHECKING, Final, TypeAlias
 
+from aflow.backfill.savepoint import SAVEPOINT
 from aflow.connect import Committable, SinkError
 from aflow_connectors.spark.backfill.folders import local_path
 from aflow_connectors.spark.backfill.results import Results
@@ -31,6 +33,16 @@ if TYPE_CHECKING:
 _UNFINISHED: Final = "_temporary"
 
 
+@dataclass(frozen=True, slots=True)
+class SavepointOutput:
+    """The place of a sink's output in the order of savepoints."""
+
+    number: int = SAVEPOINT
+    """Number of the savepoint that the backfill writes."""
+    earlier: Sequence[Committable] = ()
+    """Output of the sink that the restored savepoint names."""
+
+
 class Destination(ABC):
     """Destination of the records of one sink."""
 
@@ -39,6 +51,12 @@ class Destination(ABC):
     @abstractmethod
     def check(self) -> None:
         """Raise, before anything runs, if the results could not be written, as far as that is known."""
+
+    def recover(self) -> None:
+        """Restore the output to its state at the savepoint from which the backfill continues, before anything runs.
+
+        As in a live job that is restored from it: output that it names is committed, and later output is removed.
+        """
 
     def show(self) -> None:
         """Make prepared output visible: the savepoint is written, or none was requested."""

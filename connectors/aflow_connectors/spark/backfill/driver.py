@@ -19,9 +19,10 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Final
 
+from aflow.backfill.continuation import Continuation
 from aflow.backfill.exchange import decode_block
 from aflow.backfill.fragments import Exit, Fragment, FragmentPlan
-from aflow.backfill.savepoint import StatePart, write_savepoint
+from aflow.backfill.savepoint import SAVEPOINT, StatePart, write_savepoint
 from aflow.connect import Committable, ConnectorError
 from aflow.model.time import Timestamp
 from aflow_connectors.spark.backfill.destinations import (
@@ -58,6 +59,8 @@ class Backfill:
     savepoint: Path | None
     shared: str
     staging: FragmentRunner
+    start: Continuation | None = None
+    """Savepoint from which it continues."""
     seconds: dict[str, float] = field(default_factory=dict[str, float])
     #: Committables for the savepoint, by sink.
     _prepared: dict[str, Sequence[Committable]] = field(
@@ -75,8 +78,14 @@ class Backfill:
         return f"{which} of flow {self.plan.flow!r}"
 
     def begin(self) -> None:
-        """Create the folders in which executors write results and state."""
+        """Create the folders in which executors write results and state.
+
+        If it continues from a savepoint, first restore the output to the state at that savepoint.
+        """
         with self._exclusively():
+            if self.start is not None:
+                for destination in self._destinations():
+                    destination.recover()
             self.staging.begin()
             for destination in self._destinations():
                 if isinstance(destination, FilesDestination):
@@ -114,7 +123,8 @@ class Backfill:
                     self._parts(),
                     until=self.until,
                     created_at=time.time_ns() // 1_000_000,
-                    committables={sink: some for sink, some in self._prepared.items() if some},
+                    number=self._number,
+                    prepared=self._prepared_output(),
                 )
             for destination in self._destinations():
                 destination.show()
@@ -131,6 +141,9 @@ class Backfill:
             results={sink: self._records_into(sink) for sink in self.sinks},
             left_out=sum(one.left_out for one in counts),
             partitions=self.staging.partitions,
+            restored=None if self.start is None else self.start.folder,
+            begins=None if self.start is None else self.start.begins,
+            skipped=sum(one.skipped for one in counts),
             seconds=self.seconds,
         )
 
@@ -155,6 +168,25 @@ class Backfill:
     def _check_not_cancelled(self) -> None:
         if self._cancelled:
             raise ConnectorError(f"the backfill of flow {self.plan.flow!r} was cancelled")
+
+    @property
+    def _number(self) -> int:
+        """Return the number of the savepoint that is written."""
+        return SAVEPOINT if self.start is None else self.start.number
+
+    def _prepared_output(self) -> dict[str, Sequence[tuple[int, Committable]]]:
+        """Return the output that the live job commits, by sink.
+
+        Output that an earlier savepoint names is committed here, for sinks that are written again, or else by the live
+        job.
+        """
+        earlier = {} if self.start is None else self.start.prepared
+        new = {
+            sink: [(self._number, one) for one in some]
+            for sink, some in self._prepared.items()
+            if some
+        }
+        return {**earlier, **new}
 
     def _parts(self) -> Iterator[StatePart]:
         yield from self.staging.parts()

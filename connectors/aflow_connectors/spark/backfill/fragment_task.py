@@ -10,23 +10,27 @@ Fragments are pickled once, on the driver, so that pickling errors are raised ea
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import socket
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
 from functools import cache
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
 import msgspec
 
 from aflow.backfill.blocks import ExitBatch, InputRows
+from aflow.backfill.continuation import Continuation, StepFiles
 from aflow.backfill.exchange import ExitEncoder, decode_block
-from aflow.backfill.fragment_run import FragmentResult, Partition, run_fragment
+from aflow.backfill.fragment_run import FragmentResult, Partition, StateReader, run_fragment
 from aflow.backfill.fragments import Fragment, FragmentPlan
 from aflow.backfill.merge import BlockMerger
 from aflow.backfill.portable_fragment import check_picklable, portable_copy
 from aflow.backfill.savepoint import encoded_part
 from aflow.errors import ConnectorError
+from aflow.model.key_groups import ranges
 from aflow.model.time import MIN_TIMESTAMP, Timestamp
 from aflow_connectors.spark.backfill.executor_files import FileTarget, ResultFiles, write_state
 from aflow_connectors.spark.backfill.rows import REPORT, STATE, StepCounts
@@ -35,7 +39,12 @@ from aflow_connectors.spark.dataframe.columns import RowsIn, RowsOut
 from aflow_connectors.spark.executor.bridge import BridgeInput, BridgeOutput, bridged
 from aflow_connectors.spark.executor.functions import MapBatches, Payload, executor_function
 from aflow_connectors.spark.executor.resource_pool import pooled_resources
-from aflow_connectors.spark.executor.serialization import classes_of_main, dumps, register_classes
+from aflow_connectors.spark.executor.serialization import (
+    classes_of_main,
+    dumps,
+    modules_of,
+    register_classes,
+)
 
 #: A row's place combines the fragment, the partition and the number of the record block in it: 2^9, 2^22 and 2^32.
 _BLOCK_BITS: Final = 32
@@ -53,6 +62,12 @@ class FragmentTask:
     """Number of partitions of keyed fragments."""
     key_groups: int
     until: Timestamp | None
+    begins: Timestamp | None = None
+    """Beginning of the history (epoch ms); None if it is all."""
+    restored_from: Path | None = None
+    """Folder of the savepoint from which the backfill continues."""
+    restored: StepFiles | None = None
+    """State with which the step that reads by key begins; None if there is none."""
     source: RowsIn[Any] | None = None
     """Converts the rows of a DataFrame to records: for a fragment that begins at a source."""
     files: Mapping[int, FileTarget] = field(default_factory=dict[int, FileTarget])
@@ -72,6 +87,7 @@ def execute(
     """
     upstream_reports: list[Any] = []
     execution = _Execution(task, number, digest)
+    execution.read_state()
     batches_out = bridged(execution.blocks(batches, upstream_reports), execution.work)
     with ResultFiles(task.files, number) as files, closing(batches_out):
         for exit_batch in batches_out:
@@ -107,7 +123,24 @@ class _Execution:
         fragment = task.fragment.index << _PARTITION_BITS
         #: Place of the next emitted record block.
         self._place = (fragment | number) << _BLOCK_BITS
+        self._restored: StateReader | None = None
         self._result: FragmentResult | None = None
+
+    def read_state(self) -> None:
+        """Read the stored state of the partition; blocks.
+
+        Raises ``ConnectorError`` if this executor does not see the savepoint, also in a fragment without state, which
+        runs before the others.
+        """
+        task = self._task
+        if task.restored_from is not None and not task.restored_from.is_dir():
+            raise ConnectorError(
+                f"executor {socket.gethostname()} cannot see {task.restored_from}, the savepoint from which the "
+                f"backfill of flow {task.flow!r} continues: it must be in a folder that driver and executors see alike"
+            )
+        if task.restored is not None:
+            groups = ranges(task.key_groups, task.subtasks)[self._number]
+            self._restored = task.restored.read_ahead(groups)
 
     def blocks(self, batches: Iterator[Any], upstream_reports: list[Any]) -> Iterator[InputRows]:
         """Yield the rows of the partition; append the reports of upstream fragments to ``upstream_reports``."""
@@ -151,11 +184,18 @@ class _Execution:
             subtask=self._number if self._keyed else 0,
             subtasks=task.subtasks if self._keyed else 1,
             until=task.until,
+            begins=task.begins,
             key_groups=task.key_groups,
         )
         async with pooled_resources(self._digest, task.fragment, task.flow) as resources:
             self._result = await run_fragment(
-                task.fragment, partition, inbox, outbox, resources=resources, flow=task.flow
+                task.fragment,
+                partition,
+                inbox,
+                outbox,
+                restored=self._restored,
+                resources=resources,
+                flow=task.flow,
             )
 
     def encoded(self, exit_batch: ExitBatch) -> Any:
@@ -192,6 +232,7 @@ class _Execution:
             steps=dict(result.steps),
             exits=dict(result.exits),
             left_out=result.left_out,
+            skipped=result.skipped,
             files=files,
             state=state,
         )
@@ -225,6 +266,8 @@ class _WithClasses:
 
     classes: Mapping[str, type]
     content: Any
+    modules: Sequence[str] = ()
+    """Modules that are imported before it runs: stored records may be of classes in them."""
 
 
 def fragment_function(
@@ -236,19 +279,26 @@ def fragment_function(
     source: RowsIn[Any] | None,
     files: Mapping[str, FileTarget | None],
     state: Path | None,
+    start: Continuation | None = None,
+    modules: Sequence[str] = (),
 ) -> MapBatches:
     """Return the function that runs ``fragment``; ``files`` are sinks whose records are not rows, None if dropped.
 
+    ``start`` is the savepoint from which the backfill continues, and ``modules`` have the classes of its records.
     Raises ``FlowDefinitionError`` that names the step that cannot be pickled.
     """
     check_picklable(fragment, dumps)
     exit_list = {exit.number: exit.sink.name for exit in fragment.exits if exit.sink is not None}
+    restored = None if start is None else start.files_of(fragment.head.name)
     task = FragmentTask(
         flow=plan.flow,
         fragment=portable_copy(fragment),
         subtasks=subtasks,
         key_groups=plan.key_groups,
         until=until,
+        begins=None if start is None else start.begins,
+        restored_from=None if start is None else start.folder,
+        restored=restored,
         source=source,
         files={
             exit: target
@@ -261,7 +311,19 @@ def fragment_function(
         state=state,
     )
     description = f"fragment {fragment.index} of flow {plan.flow!r}"
-    return executor_function(run_partition, _pickled(task), what=description)
+    # A restore imports nothing that stored bytes name: see ``aflow.model.codecs.class_lookup``.
+    pickled = _pickled(task, () if restored is None else modules)
+    return executor_function(run_partition, pickled, what=description)
+
+
+def modules_of_plan(plan: FragmentPlan, classes: Iterable[type | None]) -> list[str]:
+    """Return the modules to which the fragments and ``classes`` refer: those of the records in their state.
+
+    Raises ``FlowDefinitionError`` that names the step that cannot be pickled.
+    """
+    for fragment in plan.fragments:
+        check_picklable(fragment, dumps)
+    return modules_of([*map(portable_copy, plan.fragments), *classes])
 
 
 def decoder_function(columns: RowsOut, *, sink: str) -> MapBatches:
@@ -274,6 +336,8 @@ def run_partition(payload: Payload[_WithClasses], batches: Iterator[Any]) -> Ite
     from pyspark import TaskContext
 
     register_classes(payload.content.classes)
+    for module in payload.content.modules:
+        import_module(module)
     context = TaskContext.get()
     number = 0 if context is None else context.partitionId()
     return execute(payload.content.content, number, batches, digest=payload.digest)
@@ -285,5 +349,5 @@ def run_decoding(payload: Payload[_WithClasses], batches: Iterator[Any]) -> Iter
     return decode(payload.content.content, batches)
 
 
-def _pickled(content: object) -> bytes:
-    return dumps(_WithClasses(classes_of_main(dumps), content))
+def _pickled(content: object, modules: Sequence[str] = ()) -> bytes:
+    return dumps(_WithClasses(classes_of_main(dumps), content, modules))

@@ -2,10 +2,14 @@
 
 In the folder of a ``SparkSink``, executors write files into an inner folder whose name begins with a dot, which readers
 ignore. Spark writes them instead if the columns are inferred from the first records. Complete files become pieces of
-checkpoint ``SAVEPOINT``: first *pending*, then published (``aflow_connectors.files.output.output_file.pieces``).
+the savepoint: first *pending*, then published (``aflow_connectors.files.output.output_file.pieces``).
 
 In the table of a ``SparkTableSink`` the results are one piece, which is a partition like those of checkpoints:
-``aflow_piece = 'totals-history'``. It counts as written for checkpoint ``SAVEPOINT``. A repeated backfill replaces it.
+``aflow_piece = 'totals-history'``. It counts as written for the savepoint. A repeated backfill replaces it.
+
+A backfill that continues from a savepoint continues its output too, as a live job does: with the same owner, and pieces
+of the next number (``'totals-history-000002'``). What that savepoint names is committed first, and later output is
+removed, when the backfill begins and again before it adds its own.
 """
 
 from __future__ import annotations
@@ -18,7 +22,6 @@ from shutil import rmtree
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
-from aflow.backfill.savepoint import SAVEPOINT
 from aflow.connect import Committable
 from aflow_connectors.files.optional import pyarrow_parquet
 from aflow_connectors.files.output.lock_file import (
@@ -36,6 +39,7 @@ from aflow_connectors.spark.backfill.destinations import (
     AnyDestination,
     Destination,
     FilesDestination,
+    SavepointOutput,
     TableDestination,
 )
 from aflow_connectors.spark.backfill.executor_files import FileTarget
@@ -44,8 +48,8 @@ from aflow_connectors.spark.dataframe.columns import RowsOut
 from aflow_connectors.spark.dataframe.schema import declared
 from aflow_connectors.spark.tables.columns import column_mismatches, differences, parsed
 from aflow_connectors.spark.tables.folder_sink import SparkSink, folder_parts
-from aflow_connectors.spark.tables.spark_table import SparkTable, writing_session
-from aflow_connectors.spark.tables.staged_pieces import HISTORY_PIECE, StagedPieces
+from aflow_connectors.spark.tables.spark_table import SparkTable, TablePartition, writing_session
+from aflow_connectors.spark.tables.staged_pieces import StagedPieces, history_piece
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -59,21 +63,28 @@ _HIDDEN: Final = ".history-"
 _CLAIM: Final = ".claim"
 
 
-def history_folder(target: SparkSink[Any], sink: str) -> AnyDestination:
+def history_folder(
+    target: SparkSink[Any], sink: str, output: SavepointOutput | None = None
+) -> AnyDestination:
     """Return a destination: the folder of a ``SparkSink``. Raises ``SinkError`` if Spark cannot parse its schema."""
+    output = output or SavepointOutput()
     owner = f"sink {sink!r}: {target.path}"
     schema = parsed(owner, target.schema)
     if schema is None:
-        return HistoryFolderTable(target, sink)
-    return HistoryFolderFiles(target, sink, RowsOut(declared(schema, owner=owner), owner=owner))
+        return HistoryFolderTable(target, sink, output)
+    rows = RowsOut(declared(schema, owner=owner), owner=owner)
+    return HistoryFolderFiles(target, sink, output, rows)
 
 
 class _HistoryFolder(OwnedFolder, Destination):
     """The folder of a ``SparkSink``."""
 
-    def __init__(self, target: SparkSink[Any], sink: str) -> None:
+    def __init__(self, target: SparkSink[Any], sink: str, output: SavepointOutput) -> None:
         super().__init__(target.path, folder_parts(target.path), sink=sink)
         self._overwrite = target.overwrite
+        self._number = output.number
+        #: Output that the restored savepoint names, if it names any of this sink.
+        self._earlier = output.earlier
         #: Folder into which files are written.
         self._hidden = target.path.absolute() / f"{_HIDDEN}{uuid4().hex}"
         #: Lock of that folder, which shows that its backfill is alive; None while it is not held.
@@ -83,17 +94,29 @@ class _HistoryFolder(OwnedFolder, Destination):
         #: Output of the savepoint; None before anything is prepared.
         self._pieces: Pieces | None = None
         self._prepared: list[PreparedPiece] = []
+        #: Number of times that output of this owner was withdrawn.
+        self._generation = 0
 
     def check(self) -> None:
         """Raise ``SinkError`` for output of an earlier run that must be kept, and while another job writes here."""
         with self.errors():
             if self.path.exists() and not self.path.is_dir():
                 raise self.error(f"{self.path} is a file, and Spark reads a folder")
-            self.removable_output(overwrite=self._overwrite)
+            if not self._earlier:
+                self.removable_output(overwrite=self._overwrite)
             self.refuse_while_others_write()
             for lock in (one / _CLAIM for one in self.path.glob(f"{_HIDDEN}*")):
                 if is_claimed(lock, remove=False):
                     raise self.taken(lock)
+
+    def recover(self) -> None:
+        if self._earlier:
+            self._recovered()
+
+    def _recovered(self) -> str:
+        """Restore the files to their state at the restored savepoint, if there is one; return their owner."""
+        recovery = FolderRecovery(self.path, self.parts, sink=self.sink, overwrite=self._overwrite)
+        return recovery.recover(self._earlier)
 
     def begin(self) -> None:
         """Create the folder into which executors write."""
@@ -116,7 +139,7 @@ class _HistoryFolder(OwnedFolder, Destination):
         for one in self._prepared:
             with suppress(OSError):
                 self.parts.pending(one.piece, one.owner).unlink(missing_ok=True)
-        if self._prepared:
+        if self._prepared and not self._earlier:  # otherwise it proves earlier output
             with suppress(OSError):
                 self._savepoint_pieces().manifest.remove()
         self._prepared.clear()
@@ -124,25 +147,28 @@ class _HistoryFolder(OwnedFolder, Destination):
 
     def _prepare(self, files: Sequence[Path]) -> Sequence[Committable]:
         """Make pieces of ``files``, as a checkpoint of the live job does; return their committables."""
-        recovery = FolderRecovery(self.path, self.parts, sink=self.sink, overwrite=self._overwrite)
-        self._pieces = Pieces(self.parts, recovery.recover([]), sink=self.sink)
+        self._pieces = Pieces(self.parts, self._recovered(), sink=self.sink)
         with self.errors():
             self._lock = self.claimed(self.parts.lock(0))
+            self._generation = self._pieces.generation()
             self._remove_abandoned()
             for number, file in enumerate(files):
                 self._prepared.append(self._pending(number, file))
             sync_folder(self.path)
         # An empty committable marks a savepoint without output, which a job can be restored from.
-        empty = PreparedPiece(SAVEPOINT, "", str(self.path.absolute()), self._pieces.owner)
-        return [one.stored() for one in self._prepared or [empty]]
+        return [one.stored() for one in self._prepared or [self._prepared_piece("")]]
 
     def _pending(self, number: int, file: Path) -> PreparedPiece:
         """Make a file durable under a name that readers ignore."""
-        piece, pieces = self.parts.piece(number, SAVEPOINT), self._savepoint_pieces()
+        piece, pieces = self.parts.piece(number, self._number), self._savepoint_pieces()
         with file.open("rb") as raw:
             os.fsync(raw.fileno())
         pieces.wait(file, piece, Fingerprint.of(file))
-        return PreparedPiece(SAVEPOINT, piece, str(self.path.absolute()), pieces.owner)
+        return self._prepared_piece(piece)
+
+    def _prepared_piece(self, piece: str) -> PreparedPiece:
+        folder, owner = str(self.path.absolute()), self._savepoint_pieces().owner
+        return PreparedPiece(self._number, piece, folder, owner, self._generation)
 
     def _savepoint_pieces(self) -> Pieces:
         assert self._pieces is not None
@@ -168,8 +194,10 @@ class _HistoryFolder(OwnedFolder, Destination):
 class HistoryFolderFiles(_HistoryFolder, FilesDestination):
     """The folder of a ``SparkSink`` with declared columns: executors write as its writers in a job do."""
 
-    def __init__(self, target: SparkSink[Any], sink: str, rows: RowsOut) -> None:
-        super().__init__(target, sink)
+    def __init__(
+        self, target: SparkSink[Any], sink: str, output: SavepointOutput, rows: RowsOut
+    ) -> None:
+        super().__init__(target, sink, output)
         self.target = FileTarget(
             owner=f"sink {sink!r}",
             folder=str(self._hidden),
@@ -223,9 +251,15 @@ def _rows(file: Path) -> int:
 class HistoryTable(TableDestination):
     """The table of a ``SparkTableSink``."""
 
-    def __init__(self, target: SparkTableSink[Any], sink: str) -> None:
+    def __init__(
+        self, target: SparkTableSink[Any], sink: str, output: SavepointOutput | None = None
+    ) -> None:
+        output = output or SavepointOutput()
         self.sink = sink
         self._target = target
+        self._number = output.number
+        #: Output that the restored savepoint names, if it names any of this sink.
+        self._earlier = [PreparedPiece.of(one, sink=sink) for one in output.earlier]
         self._staging = StagedPieces(target.staging, target.table, sink=sink)
         self._opened: tuple[SparkSession, SparkTable] | None = None
 
@@ -233,6 +267,9 @@ class HistoryTable(TableDestination):
         """Raise ``SinkError`` for a table with other columns, and for output of an earlier run that must be kept."""
         self.columns()
         table = self._table()
+        if self._earlier:
+            self._check_continued(table)
+            return
         live = [one for one in table.partitions() if not one.history]
         if live and not self._target.overwrite:
             raise table.error(
@@ -251,14 +288,41 @@ class HistoryTable(TableDestination):
         self, table: DataFrame | None, *, records: int, scratch: str
     ) -> Sequence[Committable]:
         target = self._table()
+        owner = self._earlier[0].owner if self._earlier else new_owner()
         # A backfill repeated over other data may have other partitions.
-        target.drop([one for one in target.partitions() if one.history or self._target.overwrite])
+        target.drop(self._replaced(target))
         if table is not None:
             self._load(table, target, scratch)
-        piece = HISTORY_PIECE if records else ""
-        folder, owner = str(self._staging.path.absolute()), new_owner()
+        piece = history_piece(self._number) if records else ""
+        folder = str(self._staging.path.absolute())
         target.record_owner(owner)
-        return [PreparedPiece(SAVEPOINT, piece, folder, owner).stored()]
+        return [PreparedPiece(self._number, piece, folder, owner).stored()]
+
+    def _check_continued(self, table: SparkTable) -> None:
+        """Raise unless the table holds the output that the savepoint names, and later output is of the same runs."""
+        written = {one.piece for one in table.partitions()}
+        self._staging.refuse_lost(self._earlier, self._target.table, written)
+        owners = sorted({one.owner for one in self._earlier})
+        recorded = table.owner()
+        if len(owners) > 1 or recorded not in (None, owners[0]):
+            raise table.error(
+                f"it holds output of another run with a sink of this name (owner {recorded}, the savepoint is of "
+                f"{' and '.join(owners)}): give the sink another name or another table"
+            )
+        later = self._replaced(table)
+        if recorded is None and later:
+            raise table.error(
+                f"it holds {later[0].piece}, newer than the restored savepoint, and records no owner of it, so it is "
+                f"not dropped: drop the partition yourself, or give the sink another name"
+            )
+
+    def _replaced(self, table: SparkTable) -> list[TablePartition]:
+        """Return the partitions that are dropped before the results are written."""
+        found = table.partitions()
+        if self._earlier:
+            last = max(one.checkpoint for one in self._earlier)
+            return [one for one in found if one.checkpoint > last]
+        return [one for one in found if one.history or self._target.overwrite]
 
     def _load(self, rows: DataFrame, target: SparkTable, scratch: str) -> None:
         # Staged in files, since only the writing session overwrites by partition.
@@ -269,7 +333,8 @@ class HistoryTable(TableDestination):
             target.create(there)
         if found := column_mismatches(rows.schema, there):
             raise target.error(f"{'; '.join(found)}: was it changed meanwhile?")
-        target.replace_history(self._writes().read.schema(there).parquet(scratch))
+        rows_of_history = self._writes().read.schema(there).parquet(scratch)
+        target.replace_history(rows_of_history, number=self._number)
 
     def _table(self) -> SparkTable:
         return self._open()[1]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar, cast
 from uuid import uuid4
 
+from aflow.backfill.continuation import Continuation
 from aflow.backfill.fragments import Fragment, FragmentPlan
 from aflow.backfill.savepoint import check_savepoint_path
 from aflow.errors import ConnectorError, FlowDefinitionError, shown
@@ -17,13 +18,14 @@ from aflow.model.time import Timestamp
 from aflow_connectors.spark.backfill.destinations import (
     AnyDestination,
     ResultsDestination,
+    SavepointOutput,
     TableDestination,
 )
 from aflow_connectors.spark.backfill.driver import Backfill
 from aflow_connectors.spark.backfill.executor_files import FileTarget
 from aflow_connectors.spark.backfill.folders import is_local, local_path, path_of, uri_of
 from aflow_connectors.spark.backfill.fragment_runner import FragmentRunner
-from aflow_connectors.spark.backfill.fragment_task import fragment_function
+from aflow_connectors.spark.backfill.fragment_task import fragment_function, modules_of_plan
 from aflow_connectors.spark.backfill.history import HistoryTable, history_folder
 from aflow_connectors.spark.backfill.results import Results, ResultTarget
 from aflow_connectors.spark.calls import error_summary, is_connect, is_spark_error
@@ -31,6 +33,7 @@ from aflow_connectors.spark.dataframe.columns import RowsIn
 from aflow_connectors.spark.dataframe.schema import rows_schema
 from aflow_connectors.spark.dataframe.source import SparkSource
 from aflow_connectors.spark.environment import use_this_python
+from aflow_connectors.spark.executor.functions import MapBatches
 from aflow_connectors.spark.tables.folder_sink import SparkSink
 from aflow_connectors.spark.tables.table_sink import SparkTableSink
 
@@ -55,40 +58,38 @@ def prepare_backfill(
     savepoint: str | PathLike[str] | None,
     partitions: int | None,
     staging: str | PathLike[str] | None,
+    start: Continuation | None = None,
 ) -> Backfill:
-    """Return a backfill that is ready to begin; blocks. Raises as ``backfill``."""
+    """Return a backfill that is ready to begin, and continues from ``start``; blocks. Raises as ``backfill``."""
     if (until is None) != (savepoint is None):
         raise FlowDefinitionError(
             "a live job starts from the savepoint at the end of the history: give backfill() both until= and "
             "savepoint=, or neither"
         )
+    if start is not None:
+        start.check_until(until)
     folder = None if savepoint is None else check_savepoint_path(savepoint)
-    check_apart(sinks, folder)
+    check_apart(sinks, folder, restored=None if start is None else start.folder)
     count = _partitions(partitions, session, plan.key_groups)
     # A function that returns the DataFrame is called once.
     frames = {name: _frame(rows, name) for name, rows in sources.items()}
-    destinations = {name: _checked(place, name, session) for name, place in sinks.items()}
+    destinations = {
+        name: _checked(place, name, session, _output_of(name, start))
+        for name, place in sinks.items()
+    }
     files = _file_targets(destinations)
     shared = _shared(staging, folder, session)
     state = None if is_connect(session) else local_path(f"{shared}/state", session)
-    task = {
-        one.index: fragment_function(
-            one,
-            plan,
-            subtasks=count,
-            until=until,
-            source=_rows_in(one, sources, frames),
-            files=files,
-            state=state,
-        )
-        for one in plan.fragments
-    }
+    task = _tasks(
+        plan, sources, frames, files, subtasks=count, until=until, start=start, state=state
+    )
     return Backfill(
         plan=plan,
         sinks=destinations,
         until=until,
         savepoint=folder,
         shared=shared,
+        start=start,
         staging=FragmentRunner(
             session,
             plan,
@@ -104,9 +105,51 @@ def prepare_backfill(
     )
 
 
-def check_apart(sinks: Mapping[str, ResultTarget], savepoint: Path | None = None) -> None:
+def _tasks(
+    plan: FragmentPlan,
+    sources: Mapping[str, SourceRows],
+    frames: Mapping[str, DataFrame],
+    files: Mapping[str, FileTarget | None],
+    *,
+    subtasks: int,
+    until: Timestamp | None,
+    start: Continuation | None,
+    state: Path | None,
+) -> dict[int, MapBatches]:
+    """Return the functions for executors, by fragment."""
+    modules: list[str] = []
+    if start is not None:
+        classes = [rows.of for rows in sources.values() if isinstance(rows, SparkSource)]
+        modules = modules_of_plan(plan, classes)
+    return {
+        one.index: fragment_function(
+            one,
+            plan,
+            subtasks=subtasks,
+            until=until,
+            source=_rows_in(one, sources, frames),
+            files=files,
+            state=state,
+            start=start,
+            modules=modules,
+        )
+        for one in plan.fragments
+    }
+
+
+def check_apart(
+    sinks: Mapping[str, ResultTarget],
+    savepoint: Path | None = None,
+    *,
+    restored: Path | None = None,
+) -> None:
     """Raise ``FlowDefinitionError`` if a folder is used twice or contains another, which would replace output."""
-    folders = {} if savepoint is None else {"the savepoint": os.path.realpath(savepoint)}
+    own = {"the savepoint": savepoint, "the restored savepoint": restored}
+    folders = {what: os.path.realpath(path) for what, path in own.items() if path is not None}
+    if savepoint is not None and restored is not None and _nested(*folders.values()):
+        raise FlowDefinitionError(
+            f"the savepoint is written to {savepoint}, inside the restored one, {restored}: give it a folder of its own"
+        )
     for name, place in sinks.items():
         match place.to if isinstance(place, Results) else place:
             case str() | PathLike() as to:
@@ -117,12 +160,17 @@ def check_apart(sinks: Mapping[str, ResultTarget], savepoint: Path | None = None
             case _:
                 continue
         for other, there in folders.items():
-            if f"{folder}/".startswith(f"{there}/") or f"{there}/".startswith(f"{folder}/"):
+            if _nested(folder, there):
                 raise FlowDefinitionError(
                     f"sink {name!r} writes to {folder}, and {other} to {there}: give each a folder of its own, and "
                     f"none inside another"
                 )
         folders[f"sink {name!r}"] = folder
+
+
+def _nested(one: str, other: str) -> bool:
+    """Return True if a folder is the other one, or inside it."""
+    return f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/")
 
 
 def check_session(session: SparkSession) -> None:
@@ -154,22 +202,34 @@ def _file_targets(
     }
 
 
-def _checked(place: ResultTarget, sink: str, session: SparkSession) -> AnyDestination | None:
+def _output_of(sink: str, start: Continuation | None) -> SavepointOutput:
+    """Return the place of a sink's output among those of savepoints."""
+    if start is None:
+        return SavepointOutput()
+    earlier = tuple(one for _, one in start.prepared.get(sink, ()))
+    return SavepointOutput(start.number, earlier)
+
+
+def _checked(
+    place: ResultTarget, sink: str, session: SparkSession, output: SavepointOutput
+) -> AnyDestination | None:
     """Return the destination of a sink. Raises for results that could not be written, as far as that is known."""
-    destination = _destination(place, sink, session)
+    destination = _destination(place, sink, session, output)
     if destination is not None:
         destination.check()
     return destination
 
 
-def _destination(place: ResultTarget, sink: str, session: SparkSession) -> AnyDestination | None:
+def _destination(
+    place: ResultTarget, sink: str, session: SparkSession, output: SavepointOutput
+) -> AnyDestination | None:
     match place:
         case None:
             return None
         case SparkSink():
-            return history_folder(place, sink)
+            return history_folder(place, sink, output)
         case SparkTableSink():
-            return HistoryTable(place, sink)
+            return HistoryTable(place, sink, output)
         case Results():
             return ResultsDestination(place, sink, session)
         case _:

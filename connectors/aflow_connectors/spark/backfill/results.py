@@ -81,7 +81,7 @@ class Backfilled:
 
     flow: str
     until: Timestamp | None
-    """End of the history (epoch ms), exclusive; None if all of history was processed."""
+    """End of the history (epoch ms), exclusive; None if history was processed to its end."""
     savepoint: Path | None
     """Folder of the savepoint from which the live job starts; None if none was written."""
     steps: tuple[StepDone, ...]
@@ -92,6 +92,12 @@ class Backfilled:
     """Records of the sources at or after the end of the history, which the live job processes."""
     partitions: int
     """Number of partitions of keyed fragments."""
+    restored: Path | None = None
+    """Folder of the savepoint from which the backfill continued; None if it began at the beginning of history."""
+    begins: Timestamp | None = None
+    """Beginning of the history (epoch ms), where that savepoint ends; None without one."""
+    skipped: int = 0
+    """Records of the sources before it, which the earlier backfill has processed."""
     seconds: Mapping[str, float]
     """Duration by phase: fragments, results, savepoint. A fragment without a Spark job of its own counts in that of its
     reader.

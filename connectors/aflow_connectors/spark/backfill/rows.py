@@ -28,6 +28,8 @@ class StepCounts(msgspec.Struct, frozen=True):
     """Number of records emitted, by exit."""
     left_out: int
     """Records at or after the end of the history."""
+    skipped: int = 0
+    """Records before its beginning."""
     files: dict[int, str] = {}
     """Names of the files that the partition wrote, by exit."""
     state: str = ""

@@ -20,6 +20,7 @@ import sys
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
+from types import FunctionType, ModuleType
 from typing import Any, Final, TypeGuard, get_type_hints
 
 import msgspec
@@ -91,6 +92,27 @@ def _look_up_annotations(of: type, reduced: Any) -> None:
     with suppress(Exception):
         types = get_type_hints(of, include_extras=True)
         attributes["__annotations__"] = {name: types.get(name, text) for name, text in own.items()}
+
+
+def modules_of(value: object) -> list[str]:
+    """Return the modules of the classes and functions to which the pickle of ``value`` refers by name.
+
+    A process that unpickles it imports them. Raises as ``dumps``.
+    """
+    found: set[str] = set()
+    base: Any = _pickler()
+
+    class Recorder(base):  # type: ignore[misc]
+        def reducer_override(self, obj: Any) -> Any:
+            reduced = base.reducer_override(self, obj)
+            if isinstance(obj, ModuleType):
+                found.add(obj.__name__)
+            elif isinstance(obj, type | FunctionType) and reduced is NotImplemented:
+                found.add(obj.__module__)
+            return reduced
+
+    Recorder(io.BytesIO()).dump(value)
+    return sorted(found - {"__main__"})
 
 
 def classes_of_main(dumps: Callable[[object], bytes]) -> dict[str, type]:

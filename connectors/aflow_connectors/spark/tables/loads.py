@@ -29,7 +29,11 @@ from aflow_connectors.spark.tables.columns import (
     schema_of_file,
 )
 from aflow_connectors.spark.tables.spark_table import SparkTable, TablePartition, writing_session
-from aflow_connectors.spark.tables.staged_pieces import HISTORY_PIECE, NO_CHECKPOINT, StagedPieces
+from aflow_connectors.spark.tables.staged_pieces import (
+    NO_CHECKPOINT,
+    StagedPieces,
+    is_history_piece,
+)
 from aflow_connectors.worker_thread import WorkerThread
 
 if TYPE_CHECKING:
@@ -98,7 +102,7 @@ class TableLoads:
         else:
             self._refuse_earlier(found)
         # Output of a backfill was never staged.
-        staged = [replace(one, piece="") if one.piece == HISTORY_PIECE else one for one in pieces]
+        staged = [replace(one, piece="") if is_history_piece(one.piece) else one for one in pieces]
         self.owner = await self._blocking.run(
             partial(staging.recover, staged, overwrite=self._overwrite)
         )

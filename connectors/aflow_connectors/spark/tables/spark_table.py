@@ -42,7 +42,8 @@ if TYPE_CHECKING:
 
 PIECE: Final = "aflow_piece"
 
-#: Suffix of the piece of a backfill, in place of the numbers of a writer and a checkpoint.
+#: Suffix of the piece of a backfill, in place of the numbers of a writer and a checkpoint. The number of a savepoint
+#: after the first follows.
 HISTORY: Final = "history"
 
 #: Table property with the owner of a sink's output: this prefix, and the name of the sink.
@@ -159,10 +160,10 @@ class SparkTable:
         number = "regexp_extract(_metadata.file_name, '([0-9]+-[0-9]+)[.]parquet$', 1)"
         self._insert(rows, f"concat({_literal(f'{self._sink}-')}, {number})")
 
-    def replace_history(self, rows: DataFrame) -> None:
-        """Write ``rows``, of the writing session, as the piece of a backfill; an earlier one was dropped."""
+    def replace_history(self, rows: DataFrame, *, number: int) -> None:
+        """Write ``rows``, of the writing session, as the piece of savepoint ``number``; an earlier one was dropped."""
         self._check_mode()
-        self._insert(rows, _literal(f"{self._sink}-{HISTORY}"))
+        self._insert(rows, _literal(f"{self._sink}-{history_suffix(number)}"))
 
     def _insert(self, rows: DataFrame, piece: str) -> None:
         """Insert ``rows``; ``piece`` is the SQL expression for the name of a row's piece."""
@@ -210,10 +211,16 @@ class SparkTable:
         pairs = [part.partition("=") for part in shown.split("/")]
         columns = tuple((unquote(name), unquote(value)) for name, _, value in pairs)
         piece = dict(columns).get(PIECE, "")
-        if piece == f"{self._sink}-{HISTORY}":
-            return TablePartition(columns, piece, 0, SAVEPOINT, history=True)
+        history = re.fullmatch(rf"{re.escape(self._sink)}-{HISTORY}(?:-(\d{{6,}}))?", piece)
+        if history is not None:
+            return TablePartition(columns, piece, 0, int(history[1] or SAVEPOINT), history=True)
         numbers = re.fullmatch(rf"{re.escape(self._sink)}-(\d{{5,}})-(\d{{6,}})", piece)
         return numbers and TablePartition(columns, piece, int(numbers[1]), int(numbers[2]))
+
+
+def history_suffix(savepoint: int) -> str:
+    """Return the suffix of the piece of history for a savepoint."""
+    return HISTORY if savepoint == SAVEPOINT else f"{HISTORY}-{savepoint:06}"
 
 
 def _section(title: str, described: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:

@@ -16,15 +16,25 @@ from aflow_connectors.files.output.lock_file import sync_folder
 from aflow_connectors.files.output.names import Parts
 from aflow_connectors.files.output.ownership import OwnedFolder
 from aflow_connectors.files.output.pieces import FolderRecovery, Pieces, PreparedPiece
-from aflow_connectors.spark.tables.spark_table import HISTORY
+from aflow_connectors.spark.tables.spark_table import HISTORY, history_suffix
 
 #: Checkpoint number for the output of a run without checkpoints.
 NO_CHECKPOINT: Final = 0
 
 _STEM: Final = "part"
 
-#: A staged piece of this name would be written as the piece of the history.
-HISTORY_PIECE: Final = f"{_STEM}-{HISTORY}.parquet"
+#: Names of pieces of history, which were never staged.
+_HISTORY_PIECE: Final = re.compile(rf"{_STEM}-{HISTORY}(-\d+)?\.parquet")
+
+
+def history_piece(savepoint: int) -> str:
+    """Return the name of the piece of history for a savepoint, as if it had been staged."""
+    return f"{_STEM}-{history_suffix(savepoint)}.parquet"
+
+
+def is_history_piece(piece: str) -> bool:
+    """Return True for the name of a piece of history."""
+    return _HISTORY_PIECE.fullmatch(piece) is not None
 
 
 class StagedPieces(OwnedFolder):
