@@ -8,7 +8,16 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from aflow_connectors.redis import RedisSink, RedisSource
-from tests.connectors.pairs.pair import QUICK, Ends, Output, Pair, Result, parts_of, result_of
+from tests.connectors.pairs.pair import (
+    QUICK,
+    SPLITS,
+    Ends,
+    Output,
+    Pair,
+    Result,
+    parts_of,
+    result_of,
+)
 
 
 def _number(record: Mapping[str, Any]) -> int:
@@ -23,6 +32,13 @@ class RedisToRedis(Pair):
         self._stream = self.settings["stream"] = f"pair-{uuid.uuid4().hex}"
         self.settings["redis"] = self._server.url_via(self.proxied(*self._server.host_and_port))
         self.killable.append(self._server)
+        for split in range(SPLITS):
+            self._create(f"{self._stream}-in-{split}")
+
+    def _create(self, stream: str) -> None:
+        """Create an empty stream: the numbers of one that the job finds later would be late."""
+        self._server.command("XGROUP", "CREATE", stream, "none", "0", "MKSTREAM")
+        self._server.command("XGROUP", "DESTROY", stream, "none")
 
     def feed(self, numbers: range) -> None:
         for split, part in enumerate(parts_of(numbers)):
