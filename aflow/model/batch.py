@@ -114,6 +114,32 @@ def in_batches(values: list[T], timestamps: list[Timestamp] | None) -> Iterator[
         yield Batch(values[at:stop], None if timestamps is None else timestamps[at:stop])
 
 
+def can_join(one: Batch[Any], following: Batch[Any]) -> bool:
+    """Return True if the batches have the same columns, and belong to no question."""
+    return (
+        (one.timestamps is None) == (following.timestamps is None)
+        and (one.keys is None) == (following.keys is None)
+        and (one.watermarks is None) == (following.watermarks is None)
+        and one.correlation is None
+        and following.correlation is None
+    )
+
+
+def joined_batches(batches: Sequence[Batch[T]]) -> Batch[T]:
+    """Return the records of ``batches``, of which ``can_join`` is true, in order."""
+    first = batches[0]
+    return Batch(
+        [value for one in batches for value in one.values],
+        None
+        if first.timestamps is None
+        else [at for one in batches for at in one.timestamps or ()],
+        None if first.keys is None else [key for one in batches for key in one.keys or ()],
+        None
+        if first.watermarks is None
+        else [at for one in batches for at in one.watermarks or ()],
+    )
+
+
 def encode_batch(batch: Batch[Any], codec: Codec[object]) -> bytes:
     """Return the columns of ``batch`` as bytes. Raises ``CodecError`` for values or keys that ``codec`` refuses."""
     keys = None if batch.keys is None else list(batch.keys)

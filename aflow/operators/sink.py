@@ -1,5 +1,8 @@
 """The end of a chain: passes batches to the writer of a sink, one at a time and in order.
 
+Batches that wait for the writer are joined when it is free. Otherwise a writer that waits for the answer of a server
+would need a round trip for each record of a quiet stream, and fall behind (docs/decisions/084).
+
 Checkpoints are in the same queue. The *mark* of a checkpoint is where the writer prepares what it has written: after
 all queued batches, or, when barriers overtake, before them, and then these batches are in flight and belong to the
 checkpoint. Prepared output is *pending* until a checkpoint that covers it is complete, and is then committed, before
@@ -23,7 +26,7 @@ from typing import Any, Final, TypeAlias
 
 from aflow.connect import Committable, Writer
 from aflow.errors import AflowError, SinkError, described
-from aflow.model.batch import Batch
+from aflow.model.batch import Batch, can_join, joined_batches
 from aflow.model.elements import AFTER_ALL_CHECKPOINTS, LatencyMarker, Marker, ProgressMarker
 from aflow.model.questions import current_correlation
 from aflow.operators.base import Operator
@@ -31,6 +34,10 @@ from aflow.operators.latency import LatencySamples
 
 #: Number of queued records from which on the task takes no more input.
 _CAPACITY: Final = 2048
+
+#: Largest number of records of queued batches that are joined for one write: they share a round trip, and their
+#: conversion does not hold the event loop for long.
+JOINED_RECORDS: Final = 256
 
 #: Largest number of records that are kept since the last preparation. With more, a checkpoint waits for the writer.
 _UNPREPARED: Final = 65_536
@@ -70,9 +77,12 @@ class SinkOperator(Operator):
     its own and then posts ``written`` with its result, which continues with the queue.
     """
 
-    def __init__(self, writer: Writer[Any], on_writing: Callable[[], None]) -> None:
-        """``on_writing`` is called when ``writing`` was set."""
+    def __init__(
+        self, writer: Writer[Any], on_writing: Callable[[], None], *, joined: int = JOINED_RECORDS
+    ) -> None:
+        """``on_writing`` is called when ``writing`` was set. ``joined`` bounds the records of joined batches."""
         self.writer = writer
+        self._joined = joined
         self._on_writing = on_writing
         #: The awaitable of the writer; None while it is free, and then the queue is empty.
         self.writing: Awaitable[Committable | None] | None = None
@@ -274,6 +284,8 @@ class SinkOperator(Operator):
         while self.writing is None and self._waiting:
             match self._waiting.popleft():
                 case Batch() as batch:
+                    if batch.correlation is None:
+                        batch = self._with_following(batch)
                     self._waiting_records -= len(batch)
                     if batch.correlation is None:
                         self._write(batch)
@@ -291,6 +303,18 @@ class SinkOperator(Operator):
                     self._report(checkpoint)
                 case LatencyMarker() | ProgressMarker() as marker:
                     self._reached(marker)
+
+    def _with_following(self, first: Batch[Any]) -> Batch[Any]:
+        """Return ``first``, joined with batches that follow it directly in the queue, which are removed from it."""
+        # Hot path: once for each batch.
+        waiting, joined, records = self._waiting, [first], len(first)
+        while waiting and isinstance(following := waiting[0], Batch):
+            records += len(following)
+            if records > self._joined or not can_join(first, following):
+                break
+            joined.append(following)
+            waiting.popleft()
+        return first if len(joined) == 1 else joined_batches(joined)
 
     def _report(self, checkpoint: int) -> None:
         """Report the progress at the last preparation for ``checkpoint`` or an older one."""

@@ -22,7 +22,7 @@ from aflow.operators.base import Operator, OperatorContext, Output, TwoInputOper
 from aflow.operators.calls.operator import AsyncOperator
 from aflow.operators.fused import FusedOperator
 from aflow.operators.pieces import OnePiece
-from aflow.operators.sink import SinkOperator
+from aflow.operators.sink import JOINED_RECORDS, SinkOperator
 from aflow.runtime import log_events
 from aflow.runtime.alignment import AlignedGroups, AlignedMember
 from aflow.runtime.calls.reports import Reports
@@ -135,7 +135,7 @@ class ChainBuilder:
         counters = {node.id: self._count(node) for node in plan.nodes}
         sinks: dict[SinkOperator, asyncio.Event] = {}
         operators = {
-            node.id: _sink(writers[node.id][subtask], sinks)
+            node.id: _sink(writers[node.id][subtask], sinks, self._options.batch_records)
             if node.kind is Kind.SINK
             else _create(node)
             for node in plan.nodes
@@ -258,10 +258,12 @@ def _warn(job: str, step: str, text: str) -> None:
     log_events.RESULTS_NOT_STORED.log("%s", text, job=job, step=step)
 
 
-def _sink(writer: Writer[Any], sinks: dict[SinkOperator, asyncio.Event]) -> SinkOperator:
+def _sink(
+    writer: Writer[Any], sinks: dict[SinkOperator, asyncio.Event], batch_records: int
+) -> SinkOperator:
     """Create the operator of a sink, and add it to ``sinks``."""
     woken = asyncio.Event()
-    sink = SinkOperator(writer, woken.set)
+    sink = SinkOperator(writer, woken.set, joined=min(JOINED_RECORDS, batch_records))
     sinks[sink] = woken
     return sink
 

@@ -43,9 +43,9 @@ async def _nothing() -> None:
 class Desk:
     """A sink operator with a writer that is controlled by the test."""
 
-    def __init__(self) -> None:
+    def __init__(self, joined: int = 1) -> None:
         self.writer = Slow()
-        self.sink = SinkOperator(self.writer, lambda: None)
+        self.sink = SinkOperator(self.writer, lambda: None, joined=joined)
         self.pending: dict[int, Pending] = {}
 
     def mark(self, checkpoint: int, *, overtaking: bool = False) -> list[list[int]]:
@@ -351,3 +351,70 @@ def test_a_checkpoint_waits_for_a_writer_that_has_written_very_many_records(keep
     keeping.mark(5, overtaking=True)
 
     assert keeping.bypass(5) is None
+
+
+@pytest.fixture
+def joining() -> Iterator[Desk]:
+    made = Desk(joined=3)
+    yield made
+    made.sink.close()
+
+
+def test_batches_that_wait_for_the_writer_are_joined_up_to_a_bound(joining: Desk) -> None:
+    for values in ([1], [2], [3], [4], [5, 6], [7, 8, 9, 10], [11]):
+        joining.sink.process(Batch(values))
+    waiting = joining.sink.waiting_records
+    joining.done()
+    rest = joining.sink.waiting_records
+    joining.all_done()
+
+    assert (waiting, rest, joining.sink.waiting_records) == (10, 7, 0)
+    assert joining.writer.asked == [[1], [2, 3, 4], [5, 6], [7, 8, 9, 10], [11]]
+
+
+def test_batches_are_not_joined_across_a_mark_and_all_belong_to_the_checkpoint_that_bypasses(
+    joining: Desk,
+) -> None:
+    joining.sink.keep_unprepared()
+    for value in (1, 2, 3):
+        joining.sink.process(Batch([value]))
+    joining.mark(5)
+    for value in (4, 5):
+        joining.sink.process(Batch([value]))
+
+    joining.done()
+    stored = joining.bypass(5)
+    joining.all_done()
+
+    assert stored == [[1], [2, 3]]
+    assert joining.writer.asked == [[1], [2, 3], [4, 5]]
+
+
+def test_all_columns_of_batches_are_joined_and_batches_with_other_columns_are_not() -> None:
+    given: list[Batch[int]] = []
+
+    class Keeping(Slow):
+        def write(self, batch: Batch[int]) -> Awaitable[None]:
+            given.append(batch)
+            return super().write(batch)
+
+    sink = SinkOperator(Keeping(), lambda: None, joined=9)
+    for batch in (
+        Batch([1]),
+        Batch([2], [20], ("a",), [5]),
+        Batch([3], [30], ("b",), [6]),
+        Batch([4], [40]),
+        Batch([5], [50]),
+        Batch([6]),
+    ):
+        sink.process(batch)
+    while sink.busy:
+        sink.close()
+        sink.written()
+
+    assert given == [
+        Batch([1]),
+        Batch([2, 3], [20, 30], ["a", "b"], [5, 6]),
+        Batch([4, 5], [40, 50]),
+        Batch([6]),
+    ]
