@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -20,8 +21,8 @@ from tests.backfill.items import Item, at_of, key_of
 from tests.backfill.locally import backfill_locally
 
 pytest.importorskip("pyspark", reason="pyspark is not installed")
-fragment_task = pytest.importorskip("aflow_connectors.spark.backfill.fragment_task")
-rows = pytest.importorskip("aflow_connectors.spark.backfill.rows")
+fragment_task: Any = pytest.importorskip("aflow_connectors.spark.backfill.fragment_task")
+rows: Any = pytest.importorskip("aflow_connectors.spark.backfill.rows")
 
 ITEMS = [Item(n % 7, n, n) for n in range(100)]
 
@@ -48,7 +49,7 @@ def loop() -> Iterator[None]:
     worker_loop().close()
 
 
-def tasks(savepoint: Path) -> list[fragment_task.FragmentTask]:  # type: ignore[name-defined]
+def tasks(savepoint: Path) -> list[Any]:
     """The tasks of both fragments, of three partitions."""
     graph = build().graph
     plan = plan_fragments(graph)
