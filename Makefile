@@ -115,7 +115,7 @@ pyright:
 unit: $(SETUP) ## run the tests of single parts: no whole jobs, programs, servers or documents, and none of more than a second
 	@$(BIN)/python -m pytest -q -m 'not slow' --hypothesis-profile=unit $(WHOLE:%=--ignore=tests/%) $(SERVERS:%=--ignore=tests/connectors/%) $(BUSY_PROCESSES)
 
-properties: $(SETUP) ## run the properties with all of their examples; `make test` checks half of them
+properties: $(SETUP) ## run the properties with all of their examples; `make test` checks a quarter of them
 	@$(BIN)/python -m pytest -q --hypothesis-profile=all -m hypothesis $(BUSY_PROCESSES)
 
 fuzz: $(SETUP) ## compare random flows with their oracles for MINUTES (1), in two processes; SEED repeats a failure

@@ -5,18 +5,28 @@ from __future__ import annotations
 import argparse
 import json
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
+from typing import Final
 
 from rich.console import Console
 from rich.table import Table
 
 from bench.crash import proof
 from bench.harness import Measurement
-from bench.history import Change, append, changes, last_two, regressions, run_in
+from bench.history import (
+    Change,
+    append,
+    changes,
+    incomparable,
+    last_two,
+    losses,
+    regressions,
+    run_in,
+)
 from bench.results import Result, run_all, run_now, write_json, write_page
 
 
@@ -108,64 +118,57 @@ BENCHMARKS = [
 ]
 
 
+#: Options of the commands that are no benchmark; a benchmark has those of ``_MEASURING``.
+_COMMANDS: Final[Mapping[str, frozenset[str]]] = {
+    "crash": frozenset({"kills", "seed", "only", "json"}),
+    "all": frozenset({"records", "rounds", "json", "history"}),
+    "compare": frozenset({"files"}),
+}
+_MEASURING: Final = frozenset({"records", "rounds", "json"})
+
+
 def main() -> None:
     """Run the command line."""
     parser = _parser()
     arguments = parser.parse_args()
-    if arguments.files and arguments.name != "compare":
-        parser.error(f"{arguments.name} takes no files; compare does")
+    _refuse_ignored(parser, arguments)
     console = Console()
-    if arguments.name is None:
-        console.print(_listing())
-        return
-    if arguments.name == "crash":
-        programs = _programs(parser, arguments.only)
-        if not proof.prove(
-            arguments.kills,
-            arguments.seed,
-            console=console,
-            programs=programs,
-            out=arguments.json,
-        ):
-            sys.exit(1)
-        return
-    if arguments.name == "all":
-        if arguments.only:
-            parser.error("--only: all runs all benchmarks")
-        _measure_all(arguments)
-        return
-    if arguments.name == "compare":
-        _compare(arguments.files, console)
-        return
-    chosen = next(one for one in BENCHMARKS if one.name == arguments.name)
-    if arguments.only and not chosen.has_parts:
-        parser.error(f"--only: {chosen.name} has no parts")
-    records = arguments.records or chosen.records
-    measurement = chosen.measure(records, arguments.rounds or chosen.rounds, arguments.only)
-    console.print(chosen.report(measurement))
-    if arguments.json:
-        arguments.json.write_text(json.dumps(measurement.as_dict(), indent=2) + "\n")
+    match arguments.name:
+        case None:
+            console.print(_listing())
+        case "crash":
+            _crash(parser, arguments, console)
+        case "all":
+            _measure_all(arguments)
+        case "compare":
+            _compare(arguments.files, console)
+        case name:
+            chosen = next(one for one in BENCHMARKS if one.name == name)
+            records, rounds = arguments.records or chosen.records, arguments.rounds or chosen.rounds
+            measurement = chosen.measure(records, rounds, arguments.only)
+            console.print(chosen.report(measurement))
+            if arguments.json:
+                arguments.json.write_text(json.dumps(measurement.as_dict(), indent=2) + "\n")
 
 
 def _parser() -> argparse.ArgumentParser:
     """Return the parser of the command line."""
     parser = argparse.ArgumentParser(prog="python -m bench", description=__doc__)
     names = [one.name for one in BENCHMARKS]
-    parser.add_argument("name", nargs="?", choices=[*names, "crash", "all", "compare"])
+    parser.add_argument("name", nargs="?", choices=[*names, *_COMMANDS])
     parser.add_argument(
         "files", nargs="*", type=Path, help="compare: two files of all --json; default: the history"
     )
-    parser.add_argument("--records", type=int, help="number of records (default: see the list)")
-    parser.add_argument("--rounds", type=int, help="number of measured runs of each program")
+    parser.add_argument("--records", type=_count, help="number of records (default: see the list)")
+    parser.add_argument("--rounds", type=_count, help="number of measured runs of each program")
     parser.add_argument("--json", type=Path, metavar="FILE", help="also write the figures to FILE")
     parser.add_argument(
         "--history", action="store_true", help="all: append the figures to bench/history.jsonl"
     )
     parser.add_argument(
         "--kills",
-        type=int,
-        default=proof.KILLS,
-        help="crash: minimum number of kills of each kind of program",
+        type=_count,
+        help=f"crash: minimum number of kills of each kind of program (default: {proof.KILLS})",
     )
     parser.add_argument(
         "--only",
@@ -176,9 +179,50 @@ def _parser() -> argparse.ArgumentParser:
         "connectors: run these cases (kafka, postgres, …)",
     )
     parser.add_argument(
-        "--seed", type=int, default=proof.SEED, help="crash: seed of all random choices"
+        "--seed", type=int, help=f"crash: seed of all random choices (default: {proof.SEED})"
     )
     return parser
+
+
+def _count(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not a number from 1 on")
+    return number
+
+
+def _refuse_ignored(parser: argparse.ArgumentParser, arguments: argparse.Namespace) -> None:
+    """End the process if an option was given that the command would ignore."""
+    name: str | None = arguments.name
+    known = frozenset[str]() if name is None else _COMMANDS.get(name, _MEASURING)
+    if any(one.name == name and one.has_parts for one in BENCHMARKS):
+        known |= {"only"}
+    defaults = vars(parser.parse_args([]))
+    given = [option for option, value in vars(arguments).items() if value != defaults[option]]
+    for option in given:
+        if option not in known and option != "name":
+            text = "files" if option == "files" else f"--{option}"
+            takers = [command for command, options in _COMMANDS.items() if option in options]
+            if option in _MEASURING:
+                takers.append("a benchmark")
+            elif option == "only":
+                takers += [one.name for one in BENCHMARKS if one.has_parts]
+            parser.error(f"{name or 'the list'} takes no {text}: it is for {', '.join(takers)}")
+
+
+def _crash(
+    parser: argparse.ArgumentParser, arguments: argparse.Namespace, console: Console
+) -> None:
+    """Run the crash test; exit with 1 if it finds a difference."""
+    is_right = proof.prove(
+        proof.KILLS if arguments.kills is None else arguments.kills,
+        proof.SEED if arguments.seed is None else arguments.seed,
+        console=console,
+        programs=_programs(parser, arguments.only),
+        out=arguments.json,
+    )
+    if not is_right:
+        sys.exit(1)
 
 
 def _programs(parser: argparse.ArgumentParser, only: Sequence[str]) -> tuple[proof.Program, ...]:
@@ -191,7 +235,7 @@ def _programs(parser: argparse.ArgumentParser, only: Sequence[str]) -> tuple[pro
 
 
 def _measure_all(arguments: argparse.Namespace) -> None:
-    """Run all benchmarks with a budget and write their page; exit with 1 if one of them failed."""
+    """Run all benchmarks but ``shapes`` and write their page; exit with 1 if one of them failed."""
     options: list[str] = []
     for option in ("records", "rounds"):
         if (value := getattr(arguments, option)) is not None:
@@ -200,7 +244,7 @@ def _measure_all(arguments: argparse.Namespace) -> None:
     measured = [(one.name, one.description) for one in BENCHMARKS if one.name != "shapes"]
     for result in run_all(measured, options):
         results.append(result)
-        write_page(results)  # also a part of them, if the run is interrupted
+        write_page(results, options)  # also a part of them, if the run is interrupted
         if arguments.json:
             write_json(results, arguments.json)
     if arguments.history:
@@ -210,7 +254,7 @@ def _measure_all(arguments: argparse.Namespace) -> None:
 
 
 def _compare(files: list[Path], console: Console) -> None:
-    """Print the figures that changed between two runs; exit with 1 if one became worse."""
+    """Print the figures that changed between two runs; exit with 1 if one became worse or is missing."""
     if len(files) not in {0, 2}:
         raise SystemExit(
             "compare takes two files, the older first, or none for the last runs of the history"
@@ -220,9 +264,13 @@ def _compare(files: list[Path], console: Console) -> None:
         raise SystemExit(
             f"not compared: one run is on {before['cpu']}, the other on {after['cpu']}"
         )
-    found = list(changes(before, after))
+    found, lost = list(changes(before, after)), list(losses(before, after))
     console.print(_differences(found, f"{before['date']} → {after['date']}, {after['cpu']}"))
-    if regressions(found):
+    for line in incomparable(before, after):
+        console.print(line, highlight=False)
+    for line in lost:
+        console.print(f"[bold red]worse[/]: {line}", highlight=False)
+    if lost or regressions(found):
         sys.exit(1)
 
 

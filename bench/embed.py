@@ -144,14 +144,25 @@ async def _served(name: str, events: list[Event], seconds: float) -> tuple[list[
             stdout=asyncio.subprocess.PIPE,
         )
         assert client.stdout is not None
-        await client.stdout.readline()  # it begins
-        before = _records(job)
-        output = await client.stdout.readline()
-        processed = _records(job) - before
-        await client.wait()
+        try:
+            await client.stdout.readline()  # it begins
+            before = _records(job)
+            output = await client.stdout.readline()
+            processed = _records(job) - before
+        except BaseException:
+            client.kill()
+            raise
+        finally:
+            await client.wait()
         if job is not None:
             await job.cancel()
-    return json.loads(output), processed
+    latencies: list[float] = json.loads(output or b"[]")
+    if len(latencies) != round(RATE * seconds) or (job is not None and not processed):
+        raise SystemExit(
+            f"embed: {name}: {len(latencies):,} of {round(RATE * seconds):,} requests were answered, and {processed:,} "
+            f"records processed; nothing was measured"
+        )
+    return latencies, processed
 
 
 async def _without_host(name: str, events: list[Event], seconds: float) -> int:

@@ -9,10 +9,10 @@ from collections.abc import Coroutine
 from typing import Any
 
 import aflow as af
-from bench.events import make_events
+from bench.events import HandWritten, make_events
 from bench.firing import CASES, fire
 from bench.harness import Budget, Measurement, percentile, run_async
-from bench.keyed_window import Totals, windowed
+from bench.keyed_window import Totals, as_rows, windowed
 
 #: Seconds between two ticks of the other coroutine.
 TICK = 0.005
@@ -21,6 +21,9 @@ TICK = 0.005
 def measure(records: int, rounds: int) -> Measurement:
     """Measure the delay of a coroutine that wakes every 5 ms, alone and beside the pipeline."""
     events = make_events(records)
+    program = HandWritten()
+    program.add(events)
+    expected = as_rows(program.finish())
     alone: list[float] = []
     beside: list[float] = []
     slow: list[float] = []
@@ -29,6 +32,10 @@ def measure(records: int, rounds: int) -> Measurement:
         flow, rows = af.Flow("fairness"), af.CollectSink[af.Windowed[str, Totals]]()
         flow.source(events).pipe(windowed).to(rows)
         beside += run_async(_ticks(flow.run()))
+        if as_rows(rows.values) != expected:
+            raise SystemExit(
+                "fairness: the windows differ from those by hand; nothing was measured"
+            )
         slow += run_async(_ticks(_slow_steps(records // 100)))
     firing = firing_figures(records)
     return Measurement(
@@ -77,6 +84,8 @@ async def _slow_steps(records: int) -> None:
     flow, done = af.Flow("slow"), af.CollectSink[int]()
     flow.source(range(records)).map(_compute).to(done)
     await flow.run()
+    if len(done.values) != records:
+        raise SystemExit(f"fairness: {len(done.values):,} of {records:,} records were processed")
 
 
 def _compute(number: int) -> int:

@@ -1,7 +1,8 @@
 """Figures of ``python -m bench all`` over time: ``bench/history.jsonl``, and the comparison of two runs.
 
 A figure is worse if it differs from the earlier one by more than ``TOLERANCE`` in the direction in which its budget
-bounds it. Figures of different CPUs are not compared: a newer one changes ratios too.
+bounds it. A benchmark that has failed, or a figure that is missing, is worse, too. Figures of different CPUs or numbers
+of records are not compared: these change ratios, too.
 """
 
 from __future__ import annotations
@@ -35,9 +36,11 @@ class Change:
     @property
     def worse(self) -> bool:
         """True if the figure is worse than before by more than ``TOLERANCE``."""
+        # Differences may be below 0, such as an added latency.
+        tolerated = abs(self.before) * TOLERANCE
         if self.at_least:
-            return self.after < self.before * (1 - TOLERANCE)
-        return self.after > self.before * (1 + TOLERANCE)
+            return self.after < self.before - tolerated
+        return self.after > self.before + tolerated
 
     @property
     def better(self) -> bool:
@@ -74,17 +77,17 @@ def run_in(file: Path) -> Run:
     except (OSError, ValueError) as exc:
         raise SystemExit(f"{file} cannot be read as a run: {exc}") from exc
     run = cast("Run", found) if isinstance(found, dict) else Run()
-    if "benchmarks" not in run:
+    if not {"benchmarks", "cpu", "date"} <= run.keys():
         raise SystemExit(f"{file} is no run of all benchmarks: python -m bench all --json FILE")
     return run
 
 
 def changes(before: Run, after: Run) -> Iterator[Change]:
-    """Yield the figures with a budget that are in both runs."""
+    """Yield the figures with a budget that are in both runs, with the same number of records."""
     for name, figures in after["benchmarks"].items():
         earlier = before["benchmarks"].get(name, {})
         for figure, budget in figures.get("budgets", {}).items():
-            if figure in earlier:
+            if figure in earlier and earlier.get("records") == figures.get("records"):
                 yield Change(
                     name,
                     figure,
@@ -92,6 +95,30 @@ def changes(before: Run, after: Run) -> Iterator[Change]:
                     float(figures[figure]),
                     budget["bound"].startswith("≥"),
                 )
+
+
+def losses(before: Run, after: Run) -> Iterator[str]:
+    """Yield, in words, each benchmark and each figure with a budget that only the earlier run has."""
+    for name, earlier in before["benchmarks"].items():
+        if "error" in earlier:
+            continue
+        figures = after["benchmarks"].get(name)
+        if figures is None:
+            yield f"{name} was not run"
+        elif "error" in figures:
+            yield f"{name} failed: {figures['error']}"
+        else:
+            for figure in earlier.get("budgets", {}):
+                if figure not in figures:
+                    yield f"{name} has no {figure} any more"
+
+
+def incomparable(before: Run, after: Run) -> Iterator[str]:
+    """Yield, in words, each benchmark whose figures are of different numbers of records."""
+    for name, figures in after["benchmarks"].items():
+        counts = [one.get("records") for one in (before["benchmarks"].get(name, {}), figures)]
+        if None not in counts and counts[0] != counts[1]:
+            yield f"{name} is not compared: it ran with {counts[0]:,} records, then with {counts[1]:,}"
 
 
 def regressions(found: Sequence[Change]) -> list[Change]:

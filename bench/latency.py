@@ -31,7 +31,10 @@ def measure(records: int, rounds: int) -> Measurement:
     for _ in range(rounds):
         ours += run_async(_through_aflow(records))
         bare += run_async(_through_queue(records))
-    verified = len(ours) == len(bare) == records * rounds
+    if not len(ours) == len(bare) == records * rounds:
+        raise SystemExit(
+            f"latency: {len(ours):,} and {len(bare):,} delays of {records * rounds:,} events; nothing was measured"
+        )
     return Measurement(
         "latency",
         {
@@ -41,7 +44,7 @@ def measure(records: int, rounds: int) -> Measurement:
             **_percentiles("", ours),
             **_percentiles("baseline_", bare),
             "rounds": rounds,
-            "verified": verified,
+            "verified": True,
         },
         [Budget("p50_ms", at_most=0.3), Budget("p99_ms", at_most=3)],
     )

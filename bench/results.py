@@ -16,12 +16,10 @@ from typing import Any, Final
 
 PAGE: Final = Path(__file__).with_name("RESULTS.md")
 
-_CPU_INFO: Final = Path("/proc/cpuinfo")
-
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """The figures of one benchmark, or the last line of its error."""
+    """The figures of one benchmark, or the error with which its process has ended."""
 
     name: str
     work: str
@@ -58,12 +56,13 @@ def run_all(benchmarks: Sequence[tuple[str, str]], options: Sequence[str]) -> It
                 yield Result(name, work, {}, f"exit status {done.returncode}")
 
 
-def page(results: Sequence[Result], cpu: str, when: datetime) -> str:
-    """Return the page of ``results`` as Markdown."""
+def page(results: Sequence[Result], cpu: str, when: datetime, options: Sequence[str] = ()) -> str:
+    """Return the page of ``results``, measured with ``options``, as Markdown."""
+    command = " ".join(["python -m bench all", *options])
     lines = [
         "# Results of all benchmarks",
         "",
-        f"Written by `python -m bench all` on {when:%Y-%m-%d} with CPython {platform.python_version()} on {cpu}.",
+        f"Written by `{command}` on {when:%Y-%m-%d} with CPython {platform.python_version()} on {cpu}.",
         "[How to read a number](README.md#how-to-read-a-number) explains the figures; only ratios can be compared",
         "between machines. A figure without a budget is in the output of `python -m bench NAME`.",
         "",
@@ -80,14 +79,9 @@ def page(results: Sequence[Result], cpu: str, when: datetime) -> str:
 
 def cpu_name() -> str:
     """Return the model and number of the CPUs of this machine, as the system names them."""
-    model = platform.processor() or platform.machine()
-    if _CPU_INFO.exists():
-        for line in _CPU_INFO.read_text(encoding="utf-8").splitlines():
-            key, _, value = line.partition(":")
-            if key.strip() == "model name":
-                model = value.strip()
-                break
-    return f"{cpu_count() or 1} cores of {model}"
+    from aflow.bench.machine import cpu_model  # needs the extra "bench"
+
+    return f"{cpu_count() or 1} cores of {cpu_model()}"
 
 
 def as_dict(results: Sequence[Result], cpu: str, when: datetime) -> dict[str, Any]:
@@ -112,6 +106,6 @@ def write_json(results: Sequence[Result], file: Path) -> None:
     file.write_text(json.dumps(run_now(results), indent=2) + "\n", encoding="utf-8")
 
 
-def write_page(results: Sequence[Result]) -> None:
+def write_page(results: Sequence[Result], options: Sequence[str] = ()) -> None:
     """Write ``bench/RESULTS.md``."""
-    PAGE.write_text(page(results, cpu_name(), datetime.now(UTC)), encoding="utf-8")
+    PAGE.write_text(page(results, cpu_name(), datetime.now(UTC), options), encoding="utf-8")

@@ -64,5 +64,5 @@ def no_thread_is_left_behind() -> Iterator[None]:
     yield
 
     for thread in set(threading.enumerate()) - before:
-        thread.join(timeout=10)
+        thread.join(timeout=60)
         assert not thread.is_alive(), f"the test left {thread!r} running"

@@ -22,17 +22,20 @@ if TYPE_CHECKING:
 TIMED: Final = (HealthCheck.too_slow,)
 
 #: Profiles of Hypothesis. ``ALL`` checks as many examples of a property as it says, or 100: ``make properties``.
-#: ``SUITE``, the default, checks half of them: ``make test``. In CI, Hypothesis chooses the same examples in each run.
+#: ``SUITE``, the default, checks a quarter of them: ``make test``. In CI, Hypothesis chooses the same in each run.
 #: ``UNIT`` checks ten at most, and no more than ``SUITE``: ``make unit``.
 ALL: Final = "all"
 SUITE: Final = "suite"
 UNIT: Final = "unit"
 
+#: Fewest examples of a property in ``SUITE``, if it does not say fewer.
+_FEWEST: Final = 15
+
 #: Attribute of functions and classes whose settings are limited.
 _LIMITED: Final = "_aflow_limited"
 
 settings.register_profile(ALL, settings(), deadline=None, suppress_health_check=TIMED)
-settings.register_profile(SUITE, settings.get_profile(ALL), max_examples=50)
+settings.register_profile(SUITE, settings.get_profile(ALL), max_examples=25)
 settings.register_profile(UNIT, settings.get_profile(ALL), max_examples=10)
 settings.load_profile(SUITE)
 
@@ -102,5 +105,5 @@ def _examples(own: settings) -> int:
     profile = settings.get_current_profile_name()
     if profile == ALL or own.max_examples == settings().max_examples:  # that of the profile
         return own.max_examples
-    half = math.ceil(own.max_examples / 2)
-    return min(half, settings().max_examples) if profile == UNIT else half
+    quarter = max(math.ceil(own.max_examples / 4), min(own.max_examples, _FEWEST))
+    return min(quarter, settings().max_examples) if profile == UNIT else quarter

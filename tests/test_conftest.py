@@ -105,13 +105,13 @@ from hypothesis.stateful import RuleBasedStateMachine, rule
 
 examples = {"function": 0, "rules": 0}
 
-@settings(max_examples=40)
+@settings(max_examples=80)
 @given(st.integers())
 def test_a_function(number):
     examples["function"] += 1
 
 @pytest.mark.parametrize("parameter", ["a", "b", "c"])
-@settings(max_examples=36)
+@settings(max_examples=72)
 @given(st.integers())
 def test_a_function_with_parameters(parameter, number):
     examples[parameter] = examples.get(parameter, 0) + 1
@@ -124,7 +124,7 @@ class Rules(RuleBasedStateMachine):
     @rule()
     def step(self): ...
 
-Rules.TestCase.settings = settings(max_examples=40, stateful_step_count=2)
+Rules.TestCase.settings = settings(max_examples=80, stateful_step_count=2)
 TestRules = Rules.TestCase
 
 @settings(max_examples=2, deadline=1, suppress_health_check=[])
@@ -199,14 +199,14 @@ def test_properties_have_no_limit_on_time_and_as_many_examples_as_the_profile_sa
     tmp_path: Path,
 ) -> None:
     few = outcome(tmp_path, COSTLY, "--hypothesis-profile=unit", "-rP")
-    half_of_them = outcome(tmp_path, COSTLY, "-rP")
+    a_quarter_of_them = outcome(tmp_path, COSTLY, "-rP")
     all_of_them = outcome(tmp_path, COSTLY, "--hypothesis-profile=all", "-rP")
 
-    for said in (few, half_of_them, all_of_them):
+    for said in (few, a_quarter_of_them, all_of_them):
         assert "8 passed" in said
     assert "[('a', 10), ('b', 10), ('c', 10), ('function', 10), ('rules', 10)]" in few
-    assert "[('a', 18), ('b', 18), ('c', 18), ('function', 20), ('rules', 20)]" in half_of_them
-    assert "[('a', 36), ('b', 36), ('c', 36), ('function', 40), ('rules', 40)]" in all_of_them
+    assert "[('a', 18), ('b', 18), ('c', 18), ('function', 20), ('rules', 20)]" in a_quarter_of_them
+    assert "[('a', 72), ('b', 72), ('c', 72), ('function', 80), ('rules', 80)]" in all_of_them
 
 
 @pytest.mark.slow

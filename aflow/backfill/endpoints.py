@@ -6,8 +6,9 @@ A pipeline is a function of its sources and sinks, so it is built with these ins
 from __future__ import annotations
 
 import inspect
+import re
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, Protocol, TypeAlias
+from typing import Any, NoReturn, Protocol, TypeAlias
 
 from aflow.backfill.fragments import FragmentPlan
 from aflow.connect import Position, Reader, Sink, Source, Split, Writer, WriterContext
@@ -60,7 +61,8 @@ class HistorySink(Sink[Any]):
 def build_graph(build: Build, sources: Collection[str], sinks: Collection[str]) -> FlowGraph:
     """Return the graph of a flow, built with placeholders for its sources and sinks.
 
-    Each parameter of ``build`` that is named in ``sources`` or ``sinks`` receives a placeholder; others need a default.
+    A parameter of ``build`` receives a placeholder if it is named in ``sources`` or ``sinks``, or has no default and is
+    annotated as a source or sink; others need a default.
     Raises ``FlowDefinitionError`` for a parameter without one, and if the result is no flow.
     """
     flow: object = build
@@ -117,12 +119,23 @@ def _placeholders(
             parameter.VAR_POSITIONAL,
             parameter.VAR_KEYWORD,
         ):
-            raise FlowDefinitionError(
-                f"build() has a parameter {name!r}, which is none of the sources ({_listed(sources)}) and none of the "
-                f"sinks ({_listed(sinks)}): call it after its ends, or give backfill() a function without parameters "
-                f"that builds the flow"
-            )
+            ends[name] = _annotated_end(name, parameter.annotation) or _refuse(name, sources, sinks)
     return ends
+
+
+def _annotated_end(name: str, annotation: object) -> HistorySource | HistorySink | None:
+    text = annotation if isinstance(annotation, str) else repr(annotation)
+    if re.search(r"\bSource\b", text):
+        return HistorySource(name)
+    return HistorySink(name) if re.search(r"\bSink\b", text) else None
+
+
+def _refuse(name: str, sources: Collection[str], sinks: Collection[str]) -> NoReturn:
+    raise FlowDefinitionError(
+        f"build() has a parameter {name!r}, which is none of the sources ({_listed(sources)}) and none of the sinks "
+        f"({_listed(sinks)}): if it is one, name it as its step, or annotate it with aflow.Source or aflow.Sink; else "
+        f"give it a value by functools.partial(build, {name}=…)"
+    )
 
 
 def _listed(names: Collection[str]) -> str:

@@ -180,12 +180,23 @@ def machine_info() -> MachineInfo:
     """Describe the machine, and the running event loop."""
     loop = type(asyncio.get_running_loop())
     return MachineInfo(
-        cpu=_cpu_model(),
+        cpu=cpu_model(),
         cores=os.cpu_count() or 1,
         system=f"{platform.system()} {platform.release()}",
         python=f"{platform.python_implementation()} {platform.python_version()}",
         loop=f"{loop.__module__.partition('.')[0]}.{loop.__name__}",
     )
+
+
+def cpu_model() -> str:
+    """Return the model of the processor, as the system names it."""
+    try:
+        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    except OSError:
+        pass
+    return platform.processor() or platform.machine()
 
 
 async def _lateness(
@@ -213,13 +224,3 @@ def _switches() -> int:
     except ImportError:  # not on Windows
         return 0
     return resource.getrusage(resource.RUSAGE_SELF).ru_nivcsw
-
-
-def _cpu_model() -> str:
-    try:
-        for line in Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    except OSError:
-        pass
-    return platform.processor() or platform.machine()

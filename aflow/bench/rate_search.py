@@ -169,7 +169,7 @@ async def find_max(
     Each trial lasts ``duration``, the confirmation twice as long. ``schedule`` returns the arrivals at a rate, which
     are those of each source without arrivals of its own. ``flow`` is a function that builds a flow for each trial, or a
     flow that can be started several times. ``settings`` are those of ``run``.
-    A pair of a source and a sink with too few latencies does not count if another one has enough. Raises as ``run``
+    A pair with too few latencies does not count if another one, not measured by markers, has enough. Raises as ``run``
     does, ``FlowDefinitionError`` also if all sources have arrivals of their own, and ``BenchError`` also if there are
     too few latencies in a confirmation, or some are measured by markers, which have p50 and p99 only.
     """
@@ -271,20 +271,22 @@ def _judged(
 def _percentile(result: BenchResult, percentile: float) -> tuple[float | None, bool]:
     """Return the highest percentile of all pairs of a source and a sink (ms), and True if there are enough latencies.
 
-    Raises ``BenchError`` if it is not measured.
+    Pairs with too few latencies count only if no other pair of the method ``records`` has enough: markers do not
+    include all that delays a record. Raises ``BenchError`` if it is not measured.
     """
     known: list[float] = []
     of_few: list[float] = []
+    of_markers: list[float] = []
     for one in result.latencies:
         if one.method is Method.RECORDS:
             histogram = result.histogram(one)
             found = known if histogram.known(percentile) else of_few
             found.append(histogram.percentile(percentile))
         elif (value := one.percentiles_ms.get(f"{percentile:g}")) is not None:
-            known.append(value)
+            of_markers.append(value)
         else:
             raise BenchError(
                 f"the latency from {one.source!r} to {one.sink!r} is measured by markers, which have p50 and p99, but "
                 f"no p{percentile:g}"
             )
-    return max(known or of_few, default=None), bool(known)
+    return max([*(known or of_few), *of_markers], default=None), bool(known or of_markers)

@@ -26,10 +26,13 @@ from aflow.cli.errors import (
 )
 from aflow.cli.options import (
     NAMES,
+    NO_UVLOOP,
     TARGETED,
+    arrival_options,
     checkpoint_options,
     for_targets,
     given_on_command_line,
+    measurement_options,
     recovery_settings,
 )
 from aflow.cli.parameter_types import Duration
@@ -81,8 +84,7 @@ def bench() -> None:
     metavar="[NAME=]RATE",
     help="Records per second: 5000, 100..5000 (ramp), 1000:10s,5000:20s (steps).",
 )
-@click.option("--poisson", is_flag=True, help="Random arrivals with this mean rate.")
-@click.option("--seed", type=int, default=1, show_default=True, help="Of --poisson.")
+@arrival_options
 @click.option(
     "--times",
     metavar="FIELD",
@@ -99,14 +101,6 @@ def bench() -> None:
     "--in-flight",
     type=click.IntRange(min=1),
     help="A closed loop with so many records in the pipeline, in place of --rate.",
-)
-@click.option(
-    "--duration", type=Duration(), default="30s", show_default=True, help="Measured time."
-)
-@click.option(
-    "--warmup",
-    type=Duration(),
-    help="Time before it that does not count.  [default: a fifth, at most 5s]",
 )
 @click.option(
     "--keep", multiple=True, metavar="SINK", help="Do not replace this sink by a recorder."
@@ -126,14 +120,8 @@ def bench() -> None:
     show_default=True,
     help="The percentile that --p99 bounds.",
 )
-@click.option("--report", type=click.Path(dir_okay=False), help="Write a report, as one HTML file.")
-@click.option(
-    "--json", "json_file", type=click.Path(dir_okay=False), help="Write the result as JSON."
-)
-@click.option("--quiet", is_flag=True, help="Show nothing while it runs.")
-@click.option(
-    "--no-uvloop", is_flag=True, help="Use asyncio's own event loop even if uvloop is installed."
-)
+@measurement_options
+@NO_UVLOOP
 @click.pass_context
 def run(
     context: click.Context, /, target: str, arguments: tuple[str, ...], traceback: bool, **_: object
@@ -199,8 +187,7 @@ def compare_command(context: click.Context, before: str, after: str, tolerance: 
     help="Bodies: MODULE:FUNCTION, FILE.jsonl or FILE.txt, as for --source; without it, requests have none.",
 )
 @click.option("--rate", required=True, metavar="RATE", help="Requests per second, as for a source.")
-@click.option("--poisson", is_flag=True, help="Random arrivals with this mean rate.")
-@click.option("--seed", type=int, default=1, show_default=True, help="Of --poisson.")
+@arrival_options
 @click.option("--method", default="POST", show_default=True, help="Method of the requests.")
 @click.option("--header", "headers", multiple=True, metavar="NAME=VALUE", help="A header.")
 @click.option("--timeout", type=Duration(), default="30s", show_default=True, help="Of a request.")
@@ -211,15 +198,8 @@ def compare_command(context: click.Context, before: str, after: str, tolerance: 
     show_default=True,
     help="The most requests under way; later ones wait, with their latency running.",
 )
-@click.option(
-    "--duration", type=Duration(), default="30s", show_default=True, help="Measured time."
-)
-@click.option("--warmup", type=Duration(), help="Time before it that does not count.")
-@click.option("--report", type=click.Path(dir_okay=False), help="Write a report, as one HTML file.")
-@click.option(
-    "--json", "json_file", type=click.Path(dir_okay=False), help="Write the result as JSON."
-)
-@click.option("--quiet", is_flag=True, help="Show nothing while it runs.")
+@measurement_options
+@NO_UVLOOP
 @click.pass_context
 def http_command(context: click.Context, /, url: str, **settings: Any) -> None:
     """Send requests to a service, from this process, and measure the responses.
@@ -234,7 +214,8 @@ def http_command(context: click.Context, /, url: str, **settings: Any) -> None:
         check_given(given_on_command_line(context))
         check_file(settings["json_file"])
         check_file(settings["report"])
-        context.exit(_run_loop(_measure_http(url, settings), uvloop=True))
+        work = _measure_http(url, settings)
+        context.exit(_run_loop(work, uvloop=not settings["no_uvloop"]))
 
 
 def _run_loop(work: Coroutine[Any, Any, int], *, uvloop: bool) -> int:
@@ -411,15 +392,7 @@ class _LoadCommand:
         from aflow.cli.bench_options import oracle_of, pairs_of
 
         invoked = self.invoked
-        recovery = recovery_settings(
-            given=invoked.given,
-            folder=invoked.text("checkpoint_dir"),
-            every=invoked.duration("checkpoint_every"),
-            barriers=invoked.text("barriers") or "",
-            restore=invoked.text("restore") or "",
-            allow_dropped_state=invoked.flag("allow_dropped_state"),
-            restarts=invoked.number("restarts"),
-        )
+        recovery = recovery_settings(invoked.given, invoked.settings)
         return {
             "duration": invoked.duration("duration"),
             "warmup": self._warmup,

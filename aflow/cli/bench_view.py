@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from contextlib import contextmanager
 
-from rich.console import Console, Group
+from rich.console import Console, ConsoleOptions, Group, RenderResult
 from rich.live import Live
+from rich.measure import Measurement
 from rich.table import Table
 from rich.text import Text
 
 from aflow.bench.comparison import RunComparison
 from aflow.bench.rate_search import MaxRate, RateTrial
 from aflow.bench.report import summary
-from aflow.bench.result import BenchResult, LoadSample, Severity, TaskShares
+from aflow.bench.result import BenchResult, LatencyFigures, LoadSample, Severity, TaskShares
+
+#: Percentiles in the order in which a narrow terminal leaves them out.
+_OPTIONAL = ("75", "95", "90", "99.99", "99.9")
 
 _COLOURS = {Severity.ERROR: "red", Severity.WARNING: "yellow", Severity.NOTE: "dim"}
 
@@ -39,9 +43,9 @@ def sample_view(sample: LoadSample) -> Group:
         latencies.add_row(
             f"{one.source} → {one.sink}",
             f"{one.count:,}",
-            f"{one.p50_ms:,.2f}",
-            f"{one.p99_ms:,.2f}",
-            f"{one.max_ms:,.2f}",
+            _ms(one.p50_ms),
+            _ms(one.p99_ms),
+            _ms(one.max_ms),
         )
     tasks = _task_table(sample.tasks)
     return Group(Text(sample_line(sample)), latencies, tasks)
@@ -63,23 +67,7 @@ def sample_line(sample: LoadSample) -> str:
 
 def result_view(result: BenchResult) -> Group:
     """Return the tables of a result, and its findings."""
-    parts: list[Table | Text] = [Text(summary(result))]
-    names = list(dict.fromkeys(name for one in result.latencies for name in one.percentiles_ms))
-    names.sort(key=float)
-    latencies = _table(
-        "latency (ms)", "measured by", "count", *(f"p{name}" for name in names), "max"
-    )
-    for one in result.latencies:
-        latencies.add_row(
-            f"{one.source} → {one.sink}",
-            one.method.value,
-            f"{one.count:,}",
-            *(
-                f"{one.percentiles_ms[name]:,.2f}" if name in one.percentiles_ms else "–"
-                for name in names
-            ),
-            f"{one.max_ms:,.2f}",
-        )
+    parts: list[LatencyView | Table | Text] = [Text(summary(result))]
     rates = _table("per second", "offered", "accepted", "processed", "backlog")
     for source in result.sources:
         rates.add_row(
@@ -91,7 +79,7 @@ def result_view(result: BenchResult) -> Group:
         )
     for sink in result.sinks:
         rates.add_row(f"→ {sink.name}", "", "", f"{sink.results_per_s:,.0f}", "")
-    parts += [latencies, rates, _task_table(result.tasks)]
+    parts += [LatencyView(result.latencies), rates, _task_table(result.tasks)]
     parts += [
         Text(f"{one.severity.value}: {one.text}", style=_COLOURS[one.severity])
         for one in result.findings
@@ -99,11 +87,54 @@ def result_view(result: BenchResult) -> Group:
     return Group(*parts)
 
 
+class LatencyView:
+    """A table of latencies, with as many percentiles as the width has room for: figures are never cut."""
+
+    def __init__(self, latencies: Sequence[LatencyFigures]) -> None:
+        self._latencies = latencies
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        names = {name for one in self._latencies for name in one.percentiles_ms}
+        table = self._table(names)
+        unbounded = options.update(width=10 * console.width + 1000)
+        for name in _OPTIONAL:
+            if Measurement.get(console, unbounded, table).minimum <= options.max_width:
+                break
+            names.discard(name)
+            table = self._table(names)
+        yield table
+
+    def _table(self, percentiles: Collection[str]) -> Table:
+        names = sorted(percentiles, key=float)
+        table = _table(
+            "latency (ms)", "measured by", "count", *(f"p{name}" for name in names), "max"
+        )
+        for one in self._latencies:
+            found = map(one.percentiles_ms.get, names)
+            table.add_row(
+                f"{one.source} → {one.sink}",
+                one.method.value,
+                f"{one.count:,}",
+                *("–" if value is None else _ms(value) for value in found),
+                _ms(one.max_ms),
+            )
+        return table
+
+
+def _rate(value: float) -> str:
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
+
+
+def _ms(value: float) -> str:
+    """Return a latency with at least the three digits that a histogram has, unless it is below a millisecond."""
+    return f"{value:,.0f}" if value >= 1000 else f"{value:,.1f}" if value >= 100 else f"{value:.2f}"
+
+
 def trial_line(trial: RateTrial) -> str:
     """Return one line about a trial of a search."""
     what = "confirming" if trial.confirms else "trying"
     latency = "" if trial.latency_ms is None else f", {trial.latency_ms:,.1f} ms"
-    return f"{what} {trial.rate:,.0f}/s: " + (
+    return f"{what} {_rate(trial.rate)}/s: " + (
         f"sustained{latency}" if trial.sustained else trial.reason
     )
 
@@ -113,7 +144,7 @@ def max_view(found: MaxRate) -> str:
     bound = f"p{found.percentile:g} of at most {found.bound_ms:g} ms"
     if found.rate is None:
         return f"no rate was sustained with a {bound}; saturated first: {found.saturated}"
-    return f"sustained: {found.rate:,.0f} records per second with a {bound}; saturated first: {found.saturated}"
+    return f"sustained: {_rate(found.rate)} records per second with a {bound}; saturated first: {found.saturated}"
 
 
 def comparison_view(comparison: RunComparison) -> Group:
@@ -151,5 +182,8 @@ def _task_table(shares: Mapping[str, TaskShares]) -> Table:
 def _table(*headings: str) -> Table:
     table = Table()
     for number, heading in enumerate(headings):
-        table.add_column(heading, justify="right" if number else "left")
+        if number:
+            table.add_column(Text(heading), justify="right", no_wrap=True)
+        else:
+            table.add_column(heading, overflow="fold", min_width=12)
     return table

@@ -12,6 +12,7 @@ from aflow.cli.errors import errors_reported, say
 from aflow.cli.metrics_table import print_metrics
 from aflow.cli.options import (
     NAMES,
+    NO_UVLOOP,
     TARGETED,
     checkpoint_options,
     for_targets,
@@ -63,9 +64,7 @@ main.add_command(bench)
 @for_targets
 @checkpoint_options
 @click.option("--metrics", is_flag=True, help="Print a table of all steps at the end, to stderr.")
-@click.option(
-    "--no-uvloop", is_flag=True, help="Use asyncio's own event loop even if uvloop is installed."
-)
+@NO_UVLOOP
 @click.pass_context
 def run(
     context: click.Context, /, target: str, arguments: tuple[str, ...], traceback: bool, **_: object
@@ -88,15 +87,7 @@ def run(
             flow=invoked.flow,
             parallelism=invoked.number("parallelism"),
             uvloop=not invoked.flag("no_uvloop"),
-            recovery=recovery_settings(
-                given=invoked.given,
-                folder=invoked.text("checkpoint_dir"),
-                every=invoked.duration("checkpoint_every"),
-                barriers=invoked.text("barriers") or "",
-                restore=invoked.text("restore") or "",
-                allow_dropped_state=invoked.flag("allow_dropped_state"),
-                restarts=invoked.number("restarts"),
-            ),
+            recovery=recovery_settings(invoked.given, invoked.settings),
             say=say,
             report=print_metrics if invoked.flag("metrics") else _no_report,
         )

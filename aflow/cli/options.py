@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any, Final, TypeVar
@@ -31,6 +31,10 @@ PARALLELISM: Final = click.option(
 )
 TRACEBACK: Final = click.option(
     "--traceback", is_flag=True, help="Show errors with the whole traceback of Python."
+)
+
+NO_UVLOOP: Final = click.option(
+    "--no-uvloop", is_flag=True, help="Use asyncio's own event loop even if uvloop is installed."
 )
 
 #: Options without effect unless there is a folder for checkpoints, by parameter.
@@ -102,6 +106,39 @@ def checkpoint_options(function: F) -> F:
     return function
 
 
+def arrival_options(function: F) -> F:
+    """Add the options about random arrivals of a load."""
+    for decorate in (
+        click.option("--seed", type=int, default=1, show_default=True, help="Of --poisson."),
+        click.option("--poisson", is_flag=True, help="Random arrivals with this mean rate."),
+    ):
+        function = decorate(function)
+    return function
+
+
+def measurement_options(function: F) -> F:
+    """Add the options about the time of a load and the forms of its result."""
+    for decorate in (
+        click.option("--quiet", is_flag=True, help="Show nothing while it runs."),
+        click.option(
+            "--json", "json_file", type=click.Path(dir_okay=False), help="Write the result as JSON."
+        ),
+        click.option(
+            "--report", type=click.Path(dir_okay=False), help="Write a report, as one HTML file."
+        ),
+        click.option(
+            "--warmup",
+            type=Duration(),
+            help="Time before it that does not count.  [default: a fifth, at most 5s]",
+        ),
+        click.option(
+            "--duration", type=Duration(), default="30s", show_default=True, help="Measured time."
+        ),
+    ):
+        function = decorate(function)
+    return function
+
+
 def given_on_command_line(context: click.Context) -> frozenset[str]:
     """Return the parameters of ``context`` that do not have their defaults."""
     return frozenset(
@@ -121,20 +158,16 @@ class RecoverySettings:
     restarts: Restarts = field(default_factory=NoRestart)
 
 
-def recovery_settings(
-    *,
-    given: Collection[str],
-    folder: str | None,
-    every: timedelta,
-    barriers: str,
-    restore: str,
-    allow_dropped_state: bool,
-    restarts: int,
-) -> RecoverySettings:
-    """Return the settings of the options; ``given`` are the parameters that do not have their defaults.
+def recovery_settings(given: Collection[str], values: Mapping[str, Any]) -> RecoverySettings:
+    """Return the settings of the options about checkpoints, whose ``values`` are by parameter.
 
-    Raises ``click.UsageError`` for options that contradict each other.
+    ``given`` are the parameters that do not have their defaults. Raises ``click.UsageError`` for options that
+    contradict each other.
     """
+    folder: str | None = values["checkpoint_dir"]
+    every: timedelta = values["checkpoint_every"]
+    restore: str = values["restore"]
+    restarts: int = values["restarts"]
     policy = FixedDelay(restarts) if restarts else NoRestart()
     if folder is None:
         if restore not in {one.value for one in StartFrom}:
@@ -143,11 +176,11 @@ def recovery_settings(
             if name in given:
                 raise click.UsageError(f"{flag} needs --checkpoint-dir FOLDER as well")
         return RecoverySettings(restarts=policy)
-    settings = Checkpointing(storage=folder, every=every, barriers=_barriers(barriers))
+    settings = Checkpointing(storage=folder, every=every, barriers=_barriers(values["barriers"]))
     return RecoverySettings(
         checkpointing=settings,
         restore=restore,
-        allow_dropped_state=allow_dropped_state,
+        allow_dropped_state=values["allow_dropped_state"],
         restarts=policy,
     )
 

@@ -184,13 +184,15 @@ def _signals(loop: asyncio.AbstractEventLoop, stop: _Stop) -> Generator[None]:
     pending: deque[int] = deque()
 
     def handle_pending() -> None:
-        reactions[signal.Signals(pending.popleft())]()
+        while pending:
+            reactions[signal.Signals(pending.popleft())]()
 
     def receive(number: int, _: FrameType | None) -> None:
-        unhandled = len(pending)
+        # A second signal may interrupt this function anywhere, and raise in it: one callback handles both.
         pending.append(number)
+        is_second = len(pending) > 1
         loop.call_soon_threadsafe(handle_pending)
-        if unhandled and number == signal.SIGINT:
+        if is_second and number == signal.SIGINT:
             raise _Interrupted
 
     before: dict[signal.Signals, _Handler] = {}

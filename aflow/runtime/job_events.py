@@ -111,9 +111,9 @@ class JobEvents:
     def stop_requested(self, *, drain: bool, savepoint: str | None, seconds: float | None) -> None:
         """The host stops the job, within ``seconds`` if it has a deadline."""
         log_events.STOP_REQUESTED.log(
-            "job %r is stopped%s",
+            "job %r was asked to stop%s",
             self._job,
-            " and drained" if drain else "",
+            " and drain" if drain else "",
             job=self._job,
             drain=drain,
             savepoint=savepoint or "",

@@ -35,7 +35,7 @@ def run_flow(
     *,
     seed: int | None = None,
     start: Instant = 0,
-    patience: timedelta = timedelta(seconds=10),
+    patience: timedelta = timedelta(seconds=30),
     **options: Unpack[StartOptions],
 ) -> FlowResult:
     """Run a flow to its end in virtual time, on an event loop of its own; pauses and timers take no real time.

@@ -13,7 +13,7 @@ from aflow.errors import FlowDefinitionError, shown
 R = TypeVar("R")
 
 #: The default limit of a single call, in loop time.
-PATIENCE: Final = timedelta(seconds=10)
+PATIENCE: Final = timedelta(seconds=60)
 
 
 class TooSlow(AssertionError):

@@ -67,7 +67,7 @@ Ts = TypeVarTuple("Ts")
 
 _Events: TypeAlias = list[tuple[selectors.SelectorKey, int]]
 
-_PATIENCE = timedelta(seconds=10)
+_PATIENCE = timedelta(seconds=30)
 
 #: Iterations of a busy loop without a poll, if only the wake-up pipe is open: such a loop needs it for signals only.
 _UNPOLLED = 50

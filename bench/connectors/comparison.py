@@ -1,4 +1,4 @@
-"""The comparison of one direction of a connector with a bare loop."""
+"""The comparison of one direction of a connector with a bare loop, and the records of most cases."""
 
 from __future__ import annotations
 
@@ -6,6 +6,11 @@ from collections.abc import Callable, Coroutine
 from typing import Any
 
 from bench.harness import Measurement, compare, run_async
+
+
+def numbered_record(n: int) -> dict[str, Any]:
+    """Return record ``n``."""
+    return {"n": n, "name": "a record of some bytes"}
 
 
 def compare_directions(

@@ -17,8 +17,8 @@ from aiohttp import web
 
 import aflow as af
 from aflow_connectors.http import HttpEvents, HttpPage, HttpPoll, HttpSink, HttpWebSocket
-from bench.connectors.comparison import compare_directions
-from bench.connectors.http_service import BATCH, record
+from bench.connectors.comparison import compare_directions, numbered_record
+from bench.connectors.http_service import BATCH
 from bench.connectors.latency import Ends, Program, added_latency, flow_between, loop_beside
 from bench.harness import Measurement
 
@@ -135,25 +135,28 @@ def _socket(url: str, records: int, rounds: int) -> Measurement:
 
 
 def _sink(url: str, records: int, rounds: int) -> Measurement:
-    output = [record(n) for n in range(records)]
+    output = [numbered_record(n) for n in range(records)]
+
+    async def taken(session: aiohttp.ClientSession) -> int:
+        async with session.get(f"{url}/taken") as response:
+            return int(await response.read())
 
     async def in_aflow() -> int:
         flow = af.Flow("write")
         sink = HttpSink[dict[str, Any]](f"{url}/records", max_records=BATCH, max_bytes=1 << 20)
         flow.source(output, name="in").to(sink, name="out")
         await flow.run()
-        return records
+        async with aiohttp.ClientSession() as session:
+            return await taken(session)
 
     async def by_hand() -> int:
-        taken = 0
         async with aiohttp.ClientSession() as session:
             for start in range(0, records, BATCH):
                 body = b"[" + b",".join(map(orjson.dumps, output[start : start + BATCH])) + b"]"
                 headers = {"Content-Type": "application/json", "Idempotency-Key": str(start)}
                 async with session.post(f"{url}/records", data=body, headers=headers) as response:
                     response.raise_for_status()
-                    taken += int(await response.read())
-        return taken
+            return await taken(session)
 
     return compare_directions("http_sink", records, rounds, in_aflow, by_hand)
 

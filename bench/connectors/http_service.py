@@ -12,20 +12,17 @@ from typing import Final
 import orjson
 from aiohttp import web
 
+from bench.connectors.comparison import numbered_record
+
 #: Records of a page, of a write of the stream, and of a request.
 BATCH: Final = 4096
-
-
-def record(n: int) -> dict[str, object]:
-    """Return record ``n``."""
-    return {"n": n, "name": "a record of some bytes"}
 
 
 class Service:
     """Records from 0 on as pages, events and messages; and the number of records that were posted."""
 
     def __init__(self, records: int) -> None:
-        encoded = [orjson.dumps(record(n)) for n in range(records)]
+        encoded = [orjson.dumps(numbered_record(n)) for n in range(records)]
         self._pages = [
             b"[" + b",".join(encoded[start : start + BATCH]) + b"]"
             for start in range(0, records, BATCH)
@@ -35,6 +32,8 @@ class Service:
             b"".join(events[start : start + BATCH]) for start in range(0, records, BATCH)
         ]
         self._messages = [one.decode() for one in encoded]
+        #: Records that were posted since ``/taken`` was read.
+        self._taken = 0
 
     def application(self) -> web.Application:
         application = web.Application(client_max_size=1 << 30)
@@ -44,6 +43,7 @@ class Service:
                 web.get("/events", self._stream),
                 web.get("/socket", self._socket),
                 web.post("/records", self._take),
+                web.get("/taken", self._count),
             ]
         )
         return application
@@ -72,7 +72,12 @@ class Service:
         return socket
 
     async def _take(self, request: web.Request) -> web.Response:
-        return web.Response(body=b"%d" % (await request.read()).count(b'"n"'))
+        self._taken += (await request.read()).count(b'"n"')
+        return web.Response()
+
+    async def _count(self, request: web.Request) -> web.Response:
+        taken, self._taken = self._taken, 0
+        return web.Response(body=b"%d" % taken)
 
 
 async def main(records: int) -> None:

@@ -19,7 +19,7 @@ import orjson
 import aflow as af
 from aflow.testing import CollectSink
 from aflow_connectors.kafka import KafkaSink, KafkaSource
-from bench.connectors.comparison import compare_directions
+from bench.connectors.comparison import compare_directions, numbered_record
 from bench.connectors.latency import Ends, Program, added_latency, flow_between, loop_beside
 from bench.harness import Measurement, run_async
 from tests.connectors.kafka.broker import Broker, Cluster
@@ -82,7 +82,7 @@ def _source(servers: str, records: int, rounds: int) -> Measurement:
 
 def _sink(servers: str, folder: Path, records: int, rounds: int) -> Measurement:
     numbers = count()
-    output = [{"n": n, "name": "a record of some bytes"} for n in range(records)]
+    output = [numbered_record(n) for n in range(records)]
     cluster = Cluster(servers)
     topics: list[str] = [run_async(cluster.create(partitions=PARTITIONS)) for _ in range(2)]
 
@@ -170,6 +170,6 @@ async def _filled(servers: str, records: int) -> str:
     topic = await cluster.create(partitions=PARTITIONS)
     for partition in range(PARTITIONS):
         numbers = range(partition, records, PARTITIONS)
-        values = [orjson.dumps({"n": n, "name": "a record of some bytes"}) for n in numbers]
+        values = [orjson.dumps(numbered_record(n)) for n in numbers]
         await cluster.produce(topic, values, partition=partition)
     return topic

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import socket
 import uuid
-from collections.abc import AsyncGenerator, Iterator
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from importlib import import_module
@@ -18,7 +18,7 @@ import orjson
 
 import aflow as af
 from aflow_connectors.mqtt import MqttSink, MqttSource
-from bench.connectors.comparison import compare_directions
+from bench.connectors.comparison import compare_directions, numbered_record
 from bench.connectors.latency import Ends, Program, added_latency, flow_between, loop_beside
 from bench.harness import Measurement, run_async
 from tests.connectors.mqtt.server import Mqtt, running
@@ -78,26 +78,40 @@ def _source(mqtt: Mqtt, folder: Path, records: int, rounds: int) -> Measurement:
 
 
 def _sink(mqtt: Mqtt, records: int, rounds: int) -> Measurement:
-    output = [{"n": n, "name": "a record of some bytes"} for n in range(records)]
+    output = [numbered_record(n) for n in range(records)]
 
-    async def in_aflow() -> int:
+    async def in_aflow(topic: str = "written") -> int:
         flow = af.Flow("write")
-        flow.source(output, name="in").to(MqttSink(mqtt.url, "written"), name="out")
+        flow.source(output, name="in").to(MqttSink(mqtt.url, topic), name="out")
         await flow.run()
         return records
 
-    async def by_hand() -> int:
+    async def by_hand(topic: str = "written") -> int:
         async with mqtt.client() as client:
             for start in range(0, records, BATCH):
                 await asyncio.gather(
                     *(
-                        client.publish("written", orjson.dumps(one), 1)
+                        client.publish(topic, orjson.dumps(one), 1)
                         for one in output[start : start + BATCH]
                     )
                 )
         return records
 
+    # Nothing subscribes to the topic of the measured runs: the broker would work for the subscriber, too.
+    for program in (in_aflow, by_hand):
+        received = run_async(_received(mqtt, program, records))
+        if received != records * (records - 1) // 2:
+            raise SystemExit(f"mqtt_sink: {program.__name__} published other messages")
     return compare_directions("mqtt_sink", records, rounds, in_aflow, by_hand)
+
+
+async def _received(mqtt: Mqtt, program: Callable[[str], Awaitable[object]], records: int) -> int:
+    """Run ``program`` with a topic of its own, and return the sum of the numbers that it has published."""
+    topic = uuid.uuid4().hex
+    await mqtt.subscribed(topic, topic)
+    await program(topic)
+    messages = await mqtt.messages(topic, count=records)
+    return sum(int(orjson.loads(one.payload)["n"]) for one in messages)
 
 
 @asynccontextmanager
@@ -128,7 +142,7 @@ async def _relay(mqtt: Mqtt, program: Program) -> AsyncGenerator[Ends]:
 async def _filled(mqtt: Mqtt, records: int) -> str:
     topic = uuid.uuid4().hex
     await mqtt.subscribed(topic, topic)
-    payloads = [orjson.dumps({"n": n, "name": "a record of some bytes"}) for n in range(records)]
+    payloads = [orjson.dumps(numbered_record(n)) for n in range(records)]
     for start in range(0, records, BATCH):
         await mqtt.publish(topic, payloads[start : start + BATCH])
     return topic

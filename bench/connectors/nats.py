@@ -17,7 +17,7 @@ import orjson
 import aflow as af
 from aflow.testing import CollectSink
 from aflow_connectors.nats import NatsSink, NatsSource
-from bench.connectors.comparison import compare_directions
+from bench.connectors.comparison import compare_directions, numbered_record
 from bench.connectors.latency import Ends, Program, added_latency, flow_between, loop_beside
 from bench.harness import Measurement, run_async
 from tests.connectors.nats.server import NatsServer, nats_program, running_nats
@@ -49,13 +49,9 @@ async def _fill(server: NatsServer, records: int) -> None:
     for part, stream in enumerate(STREAMS):
         await server.create(stream)
         numbers = range(part, records, len(STREAMS))
-        await server.publish(stream, *(orjson.dumps(_record(n)) for n in numbers))
+        await server.publish(stream, *(orjson.dumps(numbered_record(n)) for n in numbers))
     for stream in ("in_aflow", "by_hand"):
         await server.create(stream)
-
-
-def _record(number: int) -> dict[str, Any]:
-    return {"n": number, "name": "a record of some bytes"}
 
 
 def _source(url: str, records: int, rounds: int) -> Measurement:
@@ -86,7 +82,7 @@ def _source(url: str, records: int, rounds: int) -> Measurement:
 
 def _sink(server: NatsServer, folder: Path, records: int, rounds: int) -> Measurement:
     numbers = count()
-    output = [_record(n) for n in range(records)]
+    output = [numbered_record(n) for n in range(records)]
 
     async def in_aflow() -> int:
         flow = af.Flow("write")
@@ -144,7 +140,7 @@ async def _relay(server: NatsServer, program: Program) -> AsyncGenerator[Ends]:
     sink = NatsSink[dict[str, Any]](server.url, after, exactly_once=False)
     running = flow_between(source, sink) if program == "in_aflow" else loop_beside(by_hand())
     async with running:
-        yield Ends(lambda n: context.publish(before, orjson.dumps(_record(n))), numbers())
+        yield Ends(lambda n: context.publish(before, orjson.dumps(numbered_record(n))), numbers())
     await client.close()
 
 

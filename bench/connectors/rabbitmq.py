@@ -17,7 +17,7 @@ import orjson
 import aflow as af
 from aflow.testing import CollectSink
 from aflow_connectors.rabbitmq import RabbitmqSink, RabbitmqSource
-from bench.connectors.comparison import compare_directions
+from bench.connectors.comparison import compare_directions, numbered_record
 from bench.connectors.latency import Ends, Program, added_latency, flow_between, loop_beside
 from bench.harness import Measurement, run_async
 from tests.connectors.rabbitmq.server import Rabbit, running
@@ -71,7 +71,7 @@ def _source(url: str, folder: Path, records: int, rounds: int) -> Measurement:
 
 
 def _sink(url: str, records: int, rounds: int) -> Measurement:
-    output = [{"n": n, "name": "a record of some bytes"} for n in range(records)]
+    output = [numbered_record(n) for n in range(records)]
     rabbit = Rabbit(url)
     queues: list[str] = [run_async(rabbit.create()) for _ in range(2)]
 
@@ -150,7 +150,5 @@ def _message(value: dict[str, Any]) -> Any:
 async def _filled(url: str, records: int) -> str:
     rabbit = Rabbit(url)
     queue = await rabbit.create()
-    await rabbit.publish(
-        queue, [orjson.dumps({"n": n, "name": "a record of some bytes"}) for n in range(records)]
-    )
+    await rabbit.publish(queue, [orjson.dumps(numbered_record(n)) for n in range(records)])
     return queue

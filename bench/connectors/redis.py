@@ -14,7 +14,7 @@ from typing import Any, Final
 import aflow as af
 from aflow.testing import CollectSink
 from aflow_connectors.redis import RedisSink, RedisSource
-from bench.connectors.comparison import compare_directions
+from bench.connectors.comparison import compare_directions, numbered_record
 from bench.connectors.latency import Ends, Program, added_latency, flow_between, loop_beside
 from bench.harness import Measurement
 from tests.connectors.redis.server import TestServer, redis_program, running_redis
@@ -38,14 +38,10 @@ def measure(records: int, rounds: int) -> Iterator[Measurement]:
         raise SystemExit("redis: no server is installed: scripts/have-redis")
     with running_redis(program) as server, TemporaryDirectory() as folder:
         for part, stream in enumerate(STREAMS):
-            server.add(stream, *map(_record, range(part, records, len(STREAMS))))
+            server.add(stream, *map(numbered_record, range(part, records, len(STREAMS))))
         yield _source(server.url, records, rounds)
         yield _sink(server, Path(folder), records, rounds)
         yield added_latency("redis_to_redis", lambda program: _relay(server.url, program))
-
-
-def _record(number: int) -> dict[str, Any]:
-    return {"n": number, "name": "a record of some bytes"}
 
 
 def _source(url: str, records: int, rounds: int) -> Measurement:
@@ -72,7 +68,7 @@ def _source(url: str, records: int, rounds: int) -> Measurement:
 
 def _sink(server: TestServer, folder: Path, records: int, rounds: int) -> Measurement:
     numbers = count()
-    output = [_record(n) for n in range(records)]
+    output = [numbered_record(n) for n in range(records)]
 
     async def in_aflow() -> int:
         flow = af.Flow("write")
@@ -113,12 +109,12 @@ async def _relay(url: str, program: Program) -> AsyncGenerator[Ends]:
         async for fields in _entries(client, after):
             yield int(fields["n"])
 
-    await client.xadd(before, _record(-1))  # the source needs a stream that exists
+    await client.xadd(before, numbered_record(-1))  # the source needs a stream that exists
     source = RedisSource(url, before)
     sink = RedisSink[dict[str, Any]](url, after, exactly_once=False)
     running = flow_between(source, sink) if program == "in_aflow" else loop_beside(by_hand())
     async with running:
-        yield Ends(lambda n: client.xadd(before, _record(n)), numbers())
+        yield Ends(lambda n: client.xadd(before, numbered_record(n)), numbers())
     await client.aclose()
 
 

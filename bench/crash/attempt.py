@@ -15,13 +15,15 @@ from typing import Final
 
 import msgspec
 
+from bench.crash.cpu import Stopwatch
 from bench.crash.program import Note
 from bench.crash.settings import Settings
 
 _PROJECT: Final = Path(__file__).parents[2]
 #: Seconds between two checks of a program.
 _CHECK_EVERY: Final = 0.002
-#: Timeout in seconds of a program that neither ends nor reaches the point of its kill.
+#: Timeout in seconds of a program that neither ends nor reaches the point of its kill, without those in which it waits
+#: for a CPU.
 _TIMEOUT: Final = 120.0
 
 
@@ -118,7 +120,7 @@ def notes(log: Path) -> tuple[Note, ...]:
 
 def _wait_for_kill(process: subprocess.Popen[bytes], log: Path, kill: Kill | None) -> None:
     """Return when the process has ended or has to be killed. Raises ``ProgramFailed`` after a timeout."""
-    deadline = time.monotonic() + _TIMEOUT
+    watch = Stopwatch(process.pid)
     size = -1
     while process.poll() is None:
         # The whole log is decoded only if it has grown.
@@ -126,8 +128,11 @@ def _wait_for_kill(process: subprocess.Popen[bytes], log: Path, kill: Kill | Non
         if kill is not None and size != before and _is_reached(kill, log):
             _wait(process, kill.delay)
             return
-        if time.monotonic() > deadline:
-            raise ProgramFailed(f"it hangs; its last notes: {notes(log)[-5:]}")
+        if watch.elapsed > _TIMEOUT and watch.seconds > _TIMEOUT:
+            raise ProgramFailed(
+                f"it hangs: {watch.elapsed:.0f} s, of which it waited {watch.without_cpu:.0f} s for a CPU; "
+                f"its last notes: {notes(log)[-5:]}"
+            )
         time.sleep(_CHECK_EVERY)
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from bench.peers.comparison import Entry, Standing, contest, notes
+from bench.peers.comparison import Entry, JobComparison, compare_peers, notes
 from bench.peers.contenders import PEERS
 from bench.peers.environments import Unavailable, python_of, servers
 from bench.peers.jobs import JOBS
@@ -44,53 +44,55 @@ def main() -> None:
                 python_of(peer)
             except Unavailable as exc:
                 console.print(f"{peer.name}: {exc}")
-    standings: list[Standing] = []
+    comparisons: list[JobComparison] = []
     with servers(peers) as variables, console.status("") as status:
         for job in jobs:
-            standings.append(
-                contest(
+            comparisons.append(
+                compare_peers(
                     job,
                     peers,
                     records=arguments.records,
                     rounds=arguments.rounds,
                     variables=variables,
-                    tell=status.update,
+                    on_run=status.update,
                 )
             )
             if arguments.json:
-                arguments.json.write_text(json.dumps([*map(_as_dict, standings)], indent=2) + "\n")
-    console.print(_table(standings))
-    for line in notes(standings):
+                arguments.json.write_text(
+                    json.dumps([*map(_as_dict, comparisons)], indent=2) + "\n"
+                )
+    console.print(_table(comparisons))
+    for line in notes(comparisons):
         console.print(line, highlight=False)
     console.print(f"\n{cpu_name()}\n{LIMITS}", highlight=False)
 
 
-def _table(standings: list[Standing]) -> Table:
+def _table(comparisons: list[JobComparison]) -> Table:
     table = Table("job", title="Records/s, and the ratio to aflow; latency: p50 and p99 in ms")
-    for entry in standings[0].entries:
+    for entry in comparisons[0].entries:
         table.add_column(entry.peer.name, justify="right")
-    for standing in standings:
+    for comparison in comparisons:
         table.add_row(
-            f"{standing.job.name}: {standing.job.description}",
-            *(_cell(standing, entry) for entry in standing.entries),
+            f"{comparison.job.name}: {comparison.job.description}",
+            *(_cell(comparison, entry) for entry in comparison.entries),
         )
     return table
 
 
-def _cell(standing: Standing, entry: Entry) -> str:
+def _cell(comparison: JobComparison, entry: Entry) -> str:
     if not entry.runs:
         return "–"
-    if not standing.job.timed:
+    if not comparison.job.timed:
         p50, p99 = entry.delays
         return f"{p50:.2f}\n{p99:.2f}"
-    ours = standing.ours()
+    ours = comparison.ours()
     ratio = "" if ours is None or ours is entry else f"\n{entry.rate / ours.rate:.2f}"
     return f"{entry.rate:,.0f}{ratio}"
 
 
-def _as_dict(standing: Standing) -> dict[str, object]:
+def _as_dict(comparison: JobComparison) -> dict[str, object]:
     return {
-        "job": standing.job.name,
+        "job": comparison.job.name,
         "entries": [
             {
                 "peer": entry.peer.name,
@@ -98,7 +100,7 @@ def _as_dict(standing: Standing) -> dict[str, object]:
                 "runs": entry.runs,
                 "problem": entry.problem,
             }
-            for entry in standing.entries
+            for entry in comparison.entries
         ],
     }
 

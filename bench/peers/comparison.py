@@ -6,7 +6,7 @@ import json
 import statistics
 import subprocess
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final
@@ -14,7 +14,7 @@ from typing import Any, Final
 from bench.peers.contenders import PEERS, Peer
 from bench.peers.environments import ROOT, Unavailable, python_of
 from bench.peers.jobs import Job, write_events
-from bench.peers.programs.protocol import written_task
+from bench.peers.programs.protocol import write_task
 
 #: Seconds after which a run is ended.
 LIMIT: Final = 300
@@ -48,7 +48,7 @@ class Entry:
 
 
 @dataclass(frozen=True, slots=True)
-class Standing:
+class JobComparison:
     """A job and the entries of all peers."""
 
     job: Job
@@ -59,34 +59,34 @@ class Standing:
         return next((one for one in self.entries if one.peer.name == OURS and one.runs), None)
 
 
-def contest(
+def compare_peers(
     job: Job,
     peers: Sequence[Peer],
     *,
     records: int | None,
     rounds: int,
     variables: Mapping[str, str],
-    tell: Callable[[str], None],
-) -> Standing:
+    on_run: Callable[[str], None],
+) -> JobComparison:
     """Run ``job`` by each of ``peers``, ``rounds`` times in turn; ``records`` replaces the number of the job.
 
     A peer whose result differs from that of the program by hand gets no figure.
     """
     wanted = records or job.records
     with TemporaryDirectory() as folder:
-        bench = _Bench(job, Path(folder), variables)
+        runs = _JobRuns(job, Path(folder), variables)
         entries = [Entry(peer, max(1, int(wanted * peer.share))) for peer in peers]
         for number in range(rounds):
             # Another one begins each round: a program after an idle moment of the machine has an advantage.
             turn = number * len(entries) // rounds
             for entry in (*entries[turn:], *entries[:turn]):
                 if not entry.problem:
-                    tell(f"{job.name}: {entry.peer.name}, run {number + 1} of {rounds}")
-                    bench.run(entry)
-    return Standing(job, entries)
+                    on_run(f"{job.name}: {entry.peer.name}, run {number + 1} of {rounds}")
+                    runs.run(entry)
+    return JobComparison(job, entries)
 
 
-class _Bench:
+class _JobRuns:
     """Runs of one job; ``folder`` has its input."""
 
     def __init__(self, job: Job, folder: Path, variables: Mapping[str, str]) -> None:
@@ -94,7 +94,7 @@ class _Bench:
         self._folder = folder
         self._variables = variables
         #: Digests of the right results, by number of records.
-        self._right: dict[int, str] = {}
+        self._expected: dict[int, str] = {}
 
     def run(self, entry: Entry) -> None:
         peer = entry.peer
@@ -106,25 +106,25 @@ class _Bench:
             return
         try:
             outcome = self._outcome(peer, self._job, entry.records)
-            right = self._right_result(entry.records)
+            expected = self._expected_digest(entry.records)
         except Unavailable as exc:
             entry.problem = str(exc)
             entry.runs.clear()
             return
-        if outcome["digest"] != right:
-            entry.problem = f"wrong result: {outcome['digest']}, not {right}"
+        if outcome["digest"] != expected:
+            entry.problem = f"wrong result: {outcome['digest']}, not {expected}"
             entry.runs.clear()
             return
         entry.runs.append(outcome)
 
-    def _right_result(self, records: int) -> str:
-        if records not in self._right:
+    def _expected_digest(self, records: int) -> str:
+        if records not in self._expected:
             # `checkpoints` has the results of `files`.
             same = self._job.program or self._job.name
             program = "files" if same == "checkpoints" else same
             by_hand = next(one for one in PEERS if one.name == BY_HAND)
-            self._right[records] = self._outcome(by_hand, self._job, records, program)["digest"]
-        return self._right[records]
+            self._expected[records] = self._outcome(by_hand, self._job, records, program)["digest"]
+        return self._expected[records]
 
     def _outcome(self, peer: Peer, job: Job, records: int, program: str = "") -> dict[str, Any]:
         events = self._folder / f"events-{records}.jsonl"
@@ -133,10 +133,10 @@ class _Bench:
         with TemporaryDirectory(dir=self._folder) as place:
             task = job.task(Path(place) / "work", records, events)
             Path(task.folder).mkdir()
-            asked, told = Path(place) / "task.json", Path(place) / "outcome.json"
-            written_task(task if not program else _renamed(task, program), asked)
+            task_file, outcome_file = Path(place) / "task.json", Path(place) / "outcome.json"
+            write_task(replace(task, job=program) if program else task, task_file)
             module = f"bench.peers.programs.{peer.module}"
-            command = [str(python_of(peer)), "-m", module, str(asked), str(told)]
+            command = [str(python_of(peer)), "-m", module, str(task_file), str(outcome_file)]
             try:
                 done = subprocess.run(
                     command,
@@ -149,25 +149,19 @@ class _Bench:
                 )
             except subprocess.TimeoutExpired:
                 raise Unavailable(f"did not end within {LIMIT} s") from None
-            if done.returncode or not told.exists():
+            if done.returncode or not outcome_file.exists():
                 lines = [line for line in done.stderr.splitlines() if line.strip()]
                 raise Unavailable(f"failed: {lines[-1] if lines else done.returncode}")
-            found: dict[str, Any] = json.loads(told.read_text())
+            found: dict[str, Any] = json.loads(outcome_file.read_text())
             return found
 
 
-def _renamed(task: Any, program: str) -> Any:
-    from dataclasses import replace
-
-    return replace(task, job=program)
-
-
-def notes(standings: Sequence[Standing]) -> Iterator[str]:
+def notes(comparisons: Sequence[JobComparison]) -> Iterator[str]:
     """Yield the versions, the settings, and the reasons for missing figures, a line each."""
     for peer in PEERS:
         entries = [
             (one.job, entry)
-            for one in standings
+            for one in comparisons
             for entry in one.entries
             if entry.peer.name == peer.name
         ]

@@ -90,25 +90,32 @@ def write_replay(data: FlightData, path: Path, *, records: int | None = None) ->
     """
     header, *lines = data.flights()
     chosen = list(islice(in_order_of_departure(header, lines), records))
-    with path.open("w", encoding="utf-8") as replay:
-        replay.writelines(f"{line}\n" for line in (header, *chosen))
+    _write(path, header, chosen)
     return len(chosen)
 
 
 def write_weather(data: FlightData, folder: Path) -> int:
     """Write the table of weather to ``folder``, one file for each airport; return the number of lines.
 
-    Files of an earlier run are removed. Lines are copied unchanged, in the order of the table; a line without an
+    Other files of an earlier run are removed. Lines are copied unchanged, in the order of the table; a line without an
     airport is written to the file of the preceding one.
     """
     header, *lines = data.weather()
     folder.mkdir(exist_ok=True)
-    for old in folder.glob("*.csv"):
+    observed = {folder / f"{name}.csv": rows for name, rows in _by_airport(header, lines).items()}
+    for path, rows in observed.items():
+        _write(path, header, rows)
+    for old in set(folder.glob("*.csv")) - observed.keys():
         old.unlink()
-    for airport, observed in _by_airport(header, lines).items():
-        with (folder / f"{airport}.csv").open("w", encoding="utf-8") as file:
-            file.writelines(f"{line}\n" for line in (header, *observed))
     return len(lines)
+
+
+def _write(path: Path, header: str, lines: Iterable[str]) -> None:
+    """Replace a file at once: a run that is killed here leaves the whole file of the run before."""
+    part = path.with_name(f".{path.name}.part")  # a name that no source reads
+    with part.open("w", encoding="utf-8") as file:
+        file.writelines(f"{line}\n" for line in (header, *lines))
+    part.replace(path)
 
 
 def _by_airport(header: str, lines: list[str]) -> dict[str, list[str]]:

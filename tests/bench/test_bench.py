@@ -62,13 +62,21 @@ def test_without_a_name_the_benchmarks_are_listed(
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["stateless", "--only", "map"], "--only: stateless has no parts"),
-        (["all", "--only", "q1"], "--only: all runs all benchmarks"),
+        (["stateless", "--only", "map"], "stateless takes no --only: it is for crash, connectors"),
+        (["all", "--only", "q1"], "all takes no --only"),
         (["crash", "--only", "q1"], "--only: crash kills pipelines, service, not q1"),
+        (["crash", "--rounds", "2"], "crash takes no --rounds: it is for all, a benchmark"),
+        (["stateless", "--history"], "stateless takes no --history: it is for all"),
+        (["stateless", "--kills", "225"], "stateless takes no --kills: it is for crash"),
+        (["all", "--seed", "7"], "all takes no --seed: it is for crash"),
+        (["compare", "--json", "out.json"], "compare takes no --json"),
+        (["stateless", "a.json"], "stateless takes no files: it is for compare"),
+        (["--records", "5"], "the list takes no --records"),
+        (["stateless", "--records", "0"], "0 is not a number from 1 on"),
     ],
-    ids=["no parts", "all", "crash"],
+    ids=lambda one: " ".join(one) if isinstance(one, list) else "",
 )
-def test_parts_that_do_not_exist_are_refused(
+def test_what_a_command_would_ignore_is_refused(
     arguments: list[str],
     message: str,
     monkeypatch: pytest.MonkeyPatch,

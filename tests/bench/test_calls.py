@@ -102,29 +102,29 @@ async def test_a_service_rejects_calls_if_all_servers_are_busy() -> None:
 
 
 def test_answers_are_on_time_on_successive_event_loops() -> None:
-    late: list[float] = []
-
-    async def ask(answers: Answers) -> None:
+    async def ask(answers: Answers) -> float:
         started = time.monotonic()
         await answers.answer()
-        late.append(time.monotonic() - started - 0.02)
+        return time.monotonic() - started - 0.02
 
-    async def ask_some(answers: Answers) -> None:
+    async def ask_some(answers: Answers) -> list[float]:
         async with asyncio.TaskGroup() as group:
+            tasks: list[asyncio.Task[float]] = []
             for _ in range(5):
-                group.create_task(ask(answers))
+                tasks.append(group.create_task(ask(answers)))
                 await asyncio.sleep(0.003)
+        return [task.result() for task in tasks]
 
     with Answers(0.02) as answers:
         for new_loop in (uvloop.new_event_loop, asyncio.SelectorEventLoop):
             with asyncio.Runner(loop_factory=new_loop) as runner:
-                runner.run(ask_some(answers))
+                late = runner.run(ask_some(answers))
+                # A busy machine delays some answers, and may delay all of a few milliseconds.
+                while min(late) >= 0.02 and len(late) < 500:
+                    late += runner.run(ask_some(answers))
 
-    assert len(late) == 10
-    assert min(late) >= 0
-    # Other programs delay some answers.
-    assert min(late[:5]) < 0.02
-    assert min(late[5:]) < 0.02
+            assert min(late) >= 0
+            assert min(late) < 0.02
 
 
 def test_a_cancelled_answer_does_not_delay_others() -> None:

@@ -10,7 +10,15 @@ from typing import Any
 import pytest
 
 from bench import __main__ as command_line
-from bench.history import append, changes, last_two, regressions, run_in
+from bench.history import (
+    append,
+    changes,
+    incomparable,
+    last_two,
+    losses,
+    regressions,
+    run_in,
+)
 
 
 def run(*, ratio: float = 0.7, p99_ms: float = 5.0, cpu: str = "a CPU") -> dict[str, Any]:
@@ -41,6 +49,7 @@ def run(*, ratio: float = 0.7, p99_ms: float = 5.0, cpu: str = "a CPU") -> dict[
         (run(p99_ms=5.6), ["p99_ms"]),
         (run(p99_ms=5.4), []),
         (run(p99_ms=1.0), []),
+        (run(p99_ms=-1.0), []),
     ],
 )
 def test_a_figure_is_worse_beyond_a_tenth_in_the_direction_of_its_budget(
@@ -55,6 +64,36 @@ def test_figures_without_a_budget_or_in_one_run_only_are_not_compared() -> None:
 
     assert list(changes(before, run())) == []
     assert [one.figure for one in changes(run(), run())] == ["ratio", "p99_ms"]
+
+
+def test_a_figure_below_zero_is_not_worse_if_it_is_as_before() -> None:
+    before = run(p99_ms=-1.0)
+
+    assert regressions(list(changes(before, before))) == []
+    assert [one.after for one in regressions(list(changes(before, run(p99_ms=-0.8))))] == [-0.8]
+
+
+def test_benchmarks_and_figures_that_only_the_earlier_run_has_are_losses() -> None:
+    before, failed, without = run(), run(), run()
+    failed["benchmarks"]["windows"] = {"error": "exit status 1"}
+    del without["benchmarks"]["windows"]["ratio"]
+
+    assert list(losses(before, failed)) == ["windows failed: exit status 1"]
+    assert list(losses(before, without)) == ["windows has no ratio any more"]
+    assert list(losses(before, {**run(), "benchmarks": {}})) == ["windows was not run"]
+    assert list(losses(before, before)) == []
+    assert list(losses(failed, before)) == []
+
+
+def test_runs_with_different_numbers_of_records_are_not_compared() -> None:
+    after = run(ratio=0.1)
+    after["benchmarks"]["windows"]["records"] = 2_000
+
+    assert list(changes(run(), after)) == []
+    assert list(incomparable(run(), after)) == [
+        "windows is not compared: it ran with 10 records, then with 2,000"
+    ]
+    assert list(incomparable(run(), run())) == []
 
 
 def test_the_newest_run_is_compared_with_the_last_one_on_the_same_cpu(tmp_path: Path) -> None:
@@ -78,7 +117,7 @@ def test_a_history_with_nothing_to_compare_is_refused(tmp_path: Path) -> None:
         last_two(history)
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"ratio": 1}'])
+@pytest.mark.parametrize("content", ["", "[]", '{"ratio": 1}', '{"benchmarks": {}}'])
 def test_a_file_that_is_no_run_is_refused(tmp_path: Path, content: str) -> None:
     file = tmp_path / "run.json"
     file.write_text(content)
@@ -104,5 +143,10 @@ def test_the_command_ends_with_1_if_a_figure_became_worse(
     assert ended.value.code == 1
     assert "worse" in capsys.readouterr().out
     compare(after, before)
+    after.write_text(json.dumps({**run(), "benchmarks": {"windows": {"error": "exit status 1"}}}))
+    with pytest.raises(SystemExit) as ended:
+        compare(before, after)
+    assert ended.value.code == 1
+    assert "windows failed: exit status 1" in capsys.readouterr().out
     with pytest.raises(SystemExit, match="takes two files"):
         compare(before)

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from bench.peers.comparison import contest, notes
+from bench.peers.comparison import compare_peers, notes
 from bench.peers.contenders import PEERS, Peer
 from bench.peers.environments import ROOT, Unavailable, python_of
 from bench.peers.jobs import JOBS
@@ -39,28 +39,28 @@ def test_the_programs_of_aflow_and_by_hand_have_one_result(name: str, tmp_path: 
 
 @pytest.mark.slow
 def test_a_job_is_run_in_processes_and_compared() -> None:
-    standing = contest(
-        job("checkpoints"), [HAND, OURS], records=3_000, rounds=2, variables=VARIABLES, tell=print
+    comparison = compare_peers(
+        job("checkpoints"), [HAND, OURS], records=3_000, rounds=2, variables=VARIABLES, on_run=print
     )
 
-    by_hand_entry, ours = standing.entries
+    by_hand_entry, ours = comparison.entries
     assert by_hand_entry.problem == "no checkpoints"
     assert ours.problem == ""
     assert len(ours.runs) == 2
     assert ours.rate > 0
-    assert "  checkpoints: no checkpoints" in list(notes([standing]))
+    assert "  checkpoints: no checkpoints" in list(notes([comparison]))
 
 
 @pytest.mark.slow
 def test_a_program_that_fails_gives_no_figure() -> None:
     broken = Peer(name="broken", module="missing")
 
-    standing = contest(
-        job("stateless"), [broken], records=100, rounds=2, variables=VARIABLES, tell=print
+    comparison = compare_peers(
+        job("stateless"), [broken], records=100, rounds=2, variables=VARIABLES, on_run=print
     )
 
-    assert "No module named bench.peers.programs.missing" in standing.entries[0].problem
-    assert standing.entries[0].runs == []
+    assert "No module named bench.peers.programs.missing" in comparison.entries[0].problem
+    assert comparison.entries[0].runs == []
 
 
 def test_a_wrong_result_gives_no_figure(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -72,29 +72,29 @@ def test_a_wrong_result_gives_no_figure(monkeypatch: pytest.MonkeyPatch) -> None
             "settings": "",
         }
 
-    monkeypatch.setattr("bench.peers.comparison._Bench._outcome", outcome)
+    monkeypatch.setattr("bench.peers.comparison._JobRuns._outcome", outcome)
 
-    standing = contest(
-        job("stateless"), [HAND, OURS], records=100, rounds=2, variables={}, tell=print
+    comparison = compare_peers(
+        job("stateless"), [HAND, OURS], records=100, rounds=2, variables={}, on_run=print
     )
 
-    assert [(len(one.runs), one.problem) for one in standing.entries] == [
+    assert [(len(one.runs), one.problem) for one in comparison.entries] == [
         (2, ""),
         (0, "wrong result: 2, not 1"),
     ]
 
 
 def test_a_program_writes_its_outcome(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    asked, told = tmp_path / "task.json", tmp_path / "outcome.json"
-    asked.write_text(json.dumps({"job": "sum", "records": 4, "folder": str(tmp_path)}))
-    monkeypatch.setattr(sys, "argv", ["program", str(asked), str(told)])
+    task_file, outcome_file = tmp_path / "task.json", tmp_path / "outcome.json"
+    task_file.write_text(json.dumps({"job": "sum", "records": 4, "folder": str(tmp_path)}))
+    monkeypatch.setattr(sys, "argv", ["program", str(task_file), str(outcome_file)])
 
     def add(task: Task) -> Any:
         return lambda: Outcome(sum(range(task.records)), delays=[0.001, 0.003], seconds=2)
 
     main("", {"sum": add})
 
-    found = json.loads(told.read_text())
+    found = json.loads(outcome_file.read_text())
     assert found["digest"] == "6"
     assert found["seconds"] == 2
     assert found["delays"] == {"p50": 3.0, "p99": 3.0}

@@ -30,6 +30,12 @@ def test_the_page_has_a_row_for_each_budget_with_its_verdict(ratio: float, holds
     assert "on 2 cores of a kind." in text
 
 
+def test_the_page_names_the_options_of_the_run() -> None:
+    text = page([measured(0.7)], "a CPU", TODAY, ["--records", "1000"])
+
+    assert "Written by `python -m bench all --records 1000` on" in text
+
+
 def test_the_page_says_which_benchmark_failed() -> None:
     text = page([Result("join", "pairs", {}, "exit status 1")], "a CPU", TODAY)
 

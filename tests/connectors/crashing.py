@@ -21,8 +21,12 @@ from aflow_connectors.sqlite import SqliteSink, SqliteUpsert
 #: Numbers that are written, from 0 on.
 COUNT: Final = 1500
 
-#: Seconds until an attempt is killed, at most.
-_LONGEST: Final = 0.05
+#: Checkpoints of an attempt until it is killed, at most, and the seconds after the last of these, at most.
+_CHECKPOINTS: Final = 10
+_LONGEST: Final = 0.01
+
+#: Checkpoints after which an attempt waits for its kill. All attempts together cannot come to the end.
+_MOST: Final = 15
 
 SINKS: Final[dict[str, Callable[[Path], Sink[Any]]]] = {
     "jsonl": lambda folder: JsonLinesSink(folder / "out"),
@@ -46,6 +50,8 @@ class Journal:
     def __init__(self, path: Path) -> None:
         self._path = path
         self._numbers = path.with_suffix(".numbers")
+        #: The number that this process does not get: it waits to be killed.
+        self.end: int | None = None
 
     def read(self) -> Complete:
         if not self._path.exists():
@@ -59,9 +65,15 @@ class Journal:
 
     def next_number(self) -> int:
         """Return a new number, never the same twice."""
+        if self.last_number() == self.end:
+            signal.pause()
         with self._numbers.open("a+") as numbers:
             numbers.write("x")
             return numbers.tell()
+
+    def last_number(self) -> int:
+        """Return the last number, 0 if there is none."""
+        return self._numbers.stat().st_size if self._numbers.exists() else 0
 
 
 async def attempt(sink: Sink[Any], journal: Journal, random: Random) -> None:
@@ -101,8 +113,8 @@ async def attempt(sink: Sink[Any], journal: Journal, random: Random) -> None:
         await writer.close()
 
 
-def killed(work: Callable[[], None], after: float | None) -> bool:
-    """Run ``work`` in a process of its own; return True if it was killed before its end."""
+def killed(work: Callable[[], None], kill: Callable[[], None] | None) -> bool:
+    """Run ``work`` in a process of its own, and kill it when ``kill`` returns. Return True if it had not ended."""
     child = os.fork()
     if child == 0:
         code = 1
@@ -111,8 +123,8 @@ def killed(work: Callable[[], None], after: float | None) -> bool:
             code = 0
         finally:
             os._exit(code)
-    if after is not None:
-        time.sleep(after)
+    if kill is not None:
+        kill()
         os.kill(child, signal.SIGKILL)
     status = os.waitpid(child, 0)[1]
     if os.WIFSIGNALED(status):
@@ -130,7 +142,18 @@ def main(kind: str, folder: Path, kills: int, seed: int) -> None:
     def work() -> None:
         asyncio.run(attempt(SINKS[kind](folder), journal, Random(random.random())))
 
-    count = sum(killed(work, random.uniform(0, _LONGEST)) for _ in range(kills))
+    def until_kill() -> None:
+        assert journal.end is not None
+        wanted = journal.end - _MOST + random.randint(0, _CHECKPOINTS)
+        while journal.last_number() < wanted:
+            time.sleep(0.001)
+        time.sleep(random.uniform(0, _LONGEST))
+
+    count = 0
+    for _ in range(kills):
+        journal.end = journal.last_number() + _MOST
+        count += killed(work, until_kill)
+    journal.end = None
     killed(work, None)
     print(count)
 

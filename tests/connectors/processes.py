@@ -73,17 +73,6 @@ def accepts_in_time(process: subprocess.Popen[bytes], port: int, deadline: float
     return False
 
 
-def free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
-
-
 def _user() -> int | None:
     """Return a user without privileges if this process is root's."""
     return pwd.getpwnam("nobody").pw_uid if os.geteuid() == 0 else None

@@ -57,10 +57,10 @@ def test_each_record_is_written_once_after_many_kills(
         cwd=PROJECT,
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
         check=False,
     )
 
     assert (done.returncode, done.stderr) == (0, "")
     assert sorted(read(tmp_path)) == list(range(COUNT))
-    assert int(done.stdout) >= kills - 2
+    assert int(done.stdout) == kills

@@ -59,7 +59,7 @@ async def test_a_connection_that_ends_before_an_answer_is_renewed(name: str) -> 
         connections += 1
         writer.close()
 
-    async with await asyncio.start_server(end, "127.0.0.1", 0) as server, asyncio.timeout(20):
+    async with await asyncio.start_server(end, "127.0.0.1", 0) as server, asyncio.timeout(300):
         port = server.sockets[0].getsockname()[1]
         with pytest.raises(SourceError, match=r"no connection for .* attempts"):
             await read(SOURCES[name](f"127.0.0.1:{port}"))

@@ -2,7 +2,7 @@
 
 Split ``busy`` has records that are late, and records that would be without its watermarks. Split ``quiet`` is idle from
 its start to the end of the other: if that were forgotten, event time would not advance, and no record would be late.
-The program prints a line for each checkpoint.
+The program prints a line for each checkpoint. It ends only if the file ``go`` exists in its folder.
 """
 
 from __future__ import annotations
@@ -29,9 +29,10 @@ class MarkedSource(Source[int]):
     concurrency = None
     max_parallelism = 1
 
-    def __init__(self, pause: float) -> None:
-        """``pause`` is the time before each chunk (s)."""
+    def __init__(self, pause: float, may_end: Path) -> None:
+        """``pause`` is the time before each chunk (s). The source ends when the file ``may_end`` exists."""
         self.pause = pause
+        self.may_end = may_end
         self.ended = asyncio.Event()
 
     async def splits(self) -> Sequence[Split]:
@@ -64,6 +65,8 @@ class BusyReader(Reader[int]):
 
     async def read(self, limit: int) -> Chunk[int] | None:
         if self._next >= RECORDS:
+            while not self._source.may_end.exists():  # noqa: ASYNC110 - another process creates it
+                await asyncio.sleep(0.01)
             self._source.ended.set()
             return None
         await asyncio.sleep(self._source.pause)
@@ -88,7 +91,7 @@ class Timed(af.KeyedProcess[int, int, list[object]]):
 def flow_into(folder: Path, pause: float) -> af.Flow:
     """Write windows, late records, and records with the watermarks that they meet to files in ``folder``."""
     flow = af.Flow("marked")
-    timed = flow.source(MarkedSource(pause), name="numbers").event_time(
+    timed = flow.source(MarkedSource(pause, folder / "go"), name="numbers").event_time(
         source_watermarks=True, name="time"
     )
     windows = timed.key_by(lambda n: n % 3, name="thirds").window(

@@ -118,10 +118,11 @@ async def test_each_accepted_payment_is_in_the_output_exactly_once(tmp_path: Pat
     await served.start()
     async with clients(served) as running:
         for _ in range(KILLS):
-            await asyncio.sleep(random.uniform(0, 0.4))
+            await _answered(running, random.randint(2 * CLIENTS, 8 * CLIENTS))
+            await asyncio.sleep(random.uniform(0, 0.02))
             await served.kill()
             await served.start()
-        await asyncio.sleep(0.2)
+        await _answered(running, 2 * CLIENTS)
     accepted = Counter(order for client in running for order in client.accepted)
     await _until_written(tmp_path, len(accepted))
     await served.stop()
@@ -134,8 +135,20 @@ async def test_each_accepted_payment_is_in_the_output_exactly_once(tmp_path: Pat
     assert sum(client.repeats for client in running) > 0
 
 
+async def _answered(clients: list[Client], payments: int) -> None:
+    """Wait until the clients have answers to so many more payments."""
+
+    def answers() -> int:
+        return sum(len(one.accepted) + len(one.refused) for one in clients)
+
+    last = answers() + payments
+    async with asyncio.timeout(300):
+        while answers() < last:  # noqa: ASYNC110 - clients count in other tasks
+            await asyncio.sleep(0.005)
+
+
 async def _until_written(folder: Path, payments: int) -> None:
     """Wait until the output has so many rows; more would be an error, which the caller finds."""
-    async with asyncio.timeout(60):
+    async with asyncio.timeout(300):
         while len(rows(folder)) < payments:  # noqa: ASYNC110 - another process writes them
             await asyncio.sleep(0.1)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import signal
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -69,14 +70,13 @@ class Killer:
     """Bound of the repeated calls: those in flight at the last checkpoint, and those that ended after it."""
 
     async def kill(self, process: asyncio.subprocess.Process, folder: Path) -> None:
-        """Kill ``process`` some time after its first call."""
-        requests = self.provider.counts["requests"]
-        while self.provider.counts["requests"] == requests and process.returncode is None:  # noqa: ASYNC110
-            await asyncio.sleep(0.01)
-        await asyncio.sleep(self.random.uniform(0, 1))
-        assert process.returncode is None, "it has ended before the kill"
+        """Kill ``process`` some calls after its first one: fewer than a run needs to end."""
+        last = self.provider.counts["requests"] + self.random.randint(1, TICKETS // (KILLS + 1))
+        while self.provider.counts["requests"] < last:
+            assert process.returncode is None, "it has ended before the kill"
+            await asyncio.sleep(0.001)
         process.kill()
-        await process.wait()
+        assert await process.wait() == -signal.SIGKILL, "it has ended before the kill"
         self.kills += 1
         since = newest_checkpoint(folder)
         times = [time for times in self.provider.answers.values() for time in times]

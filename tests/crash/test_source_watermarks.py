@@ -34,6 +34,10 @@ def written(folder: Path) -> dict[str, list[str]]:
 @pytest.mark.slow
 @pytest.mark.asyncio
 async def test_the_output_of_a_killed_program_is_that_of_an_undisturbed_one(tmp_path: Path) -> None:
+    may_end = tmp_path / "killed" / "go"
+    may_end.parent.mkdir()
+    (tmp_path / "undisturbed").mkdir()
+    (tmp_path / "undisturbed" / "go").touch()
     undisturbed = await program(tmp_path / "undisturbed", 1, 0)
     await undisturbed.communicate()
     for parallelism in (1, 3, 2):
@@ -45,6 +49,7 @@ async def test_the_output_of_a_killed_program_is_that_of_an_undisturbed_one(tmp_
         killed.kill()
         await killed.communicate()
         assert killed.returncode == -9
+    may_end.touch()
     last = await program(tmp_path / "killed", 2, 0)
     await last.communicate()
 

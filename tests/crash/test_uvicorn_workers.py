@@ -71,21 +71,20 @@ app = Starlette(routes=[Route("/{text}", post, methods=["POST"])], lifespan=life
 class Workers:
     """Two workers that answer on one port."""
 
-    def __init__(self, url: str) -> None:
-        self._url = url
+    def __init__(self, client: httpx.AsyncClient) -> None:
+        self._client = client
         self.accepted: list[str] = []
 
     async def post(self) -> dict[str, Any]:
         """Send a text until it is accepted, and return the answer."""
         text = f"text-{len(self.accepted)}"
         while True:
-            # A new connection, which any of the workers may get.
-            async with httpx.AsyncClient(base_url=self._url) as client:
-                try:
-                    answer = await client.post(f"/{text}")
-                except httpx.TransportError:
-                    await asyncio.sleep(0.02)
-                    continue
+            try:
+                # A new connection, which any of the workers may get: each one is closed after an answer.
+                answer = await self._client.post(f"/{text}")
+            except httpx.TransportError:
+                await asyncio.sleep(0.02)
+                continue
             assert answer.status_code == 202
             self.accepted.append(text)
             found: dict[str, Any] = answer.json()
@@ -94,7 +93,7 @@ class Workers:
     async def until_both(self, *, without: int = 0) -> dict[int, int]:
         """Send texts until both logs have some of other processes than ``without``; return these by log."""
         found: dict[int, int] = {}
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             while len(found) < 2:
                 answer = await self.post()
                 if answer["process"] != without:
@@ -113,15 +112,16 @@ async def two_workers(folder: Path) -> AsyncGenerator[Workers]:
     )
     assert process.stderr is not None
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             while not (
                 found := re.search(rb"http://[0-9.:]+", line := await process.stderr.readline())
             ):
                 assert line, "uvicorn has ended"
         reading = asyncio.ensure_future(process.stderr.read())
-        yield Workers(found[0].decode())
+        async with httpx.AsyncClient(base_url=found[0].decode(), timeout=60) as client:
+            yield Workers(client)
         process.send_signal(signal.SIGTERM)
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             await reading
             await process.wait()
     finally:

@@ -17,7 +17,7 @@ FOLDER = Path(__file__).parents[2] / "examples"
 #: Examples that need Java; tests/spark runs them.
 WITH_SPARK = [FOLDER / "backfill_on_spark.py"]
 EXAMPLES = sorted(set(FOLDER.glob("*.py")) - set(WITH_SPARK))
-SECONDS = 60
+SECONDS = 300
 #: Examples with a different output with checkpoints every few milliseconds, and the reasons.
 WITHOUT_CHECKPOINTS = {
     "csv_to_jsonl": "with checkpoints a sink writes one file for each checkpoint",

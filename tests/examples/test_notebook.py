@@ -12,7 +12,7 @@ import pytest
 from tests.examples.notebook import NOTEBOOK, outputs
 
 PROJECT = Path(__file__).parents[2]
-SECONDS = 120
+SECONDS = 300
 
 
 @pytest.mark.slow

@@ -425,7 +425,8 @@ async def test_periods_that_a_blocked_loop_missed_have_one_sample() -> None:
 
     lengths = [one.seconds for one in result.measured_samples]
     assert max(lengths) > 0.29
-    assert sum(one < 0.005 for one in lengths) <= 1
+    # Other programs block the loop, too: a short sample only follows one that was late by nearly a period.
+    assert sum(one < 0.005 for one in lengths) <= sum(one > 0.09 for one in lengths)
 
 
 @virtual_time

@@ -22,6 +22,7 @@ from aflow.bench import (
     run,
 )
 from aflow.bench.rate_search import MOST_TRIALS, RateAttempt, RateSearch, find_max
+from aflow.bench.result import Method
 from aflow.errors import FlowDefinitionError
 from aflow.testing.virtual_time import virtual_time
 from tests.load.flows import SECOND, after_50_ms, calling
@@ -208,6 +209,34 @@ async def test_a_percentile_with_too_few_latencies_is_not_confirmed() -> None:
             warmup=timedelta(),
             patience=SECOND,
         )
+
+
+@virtual_time
+async def test_markers_do_not_hide_latencies_that_are_too_few() -> None:
+    flow = af.Flow("windows and calls")
+    words = flow.source(["a"], name="words")
+    windows = words.key_by(lambda word: word, name="key").window(
+        af.Tumbling(SECOND, domain=af.TimeDomain.PROCESSING)
+    )
+    windows.fold(int, lambda n, _: n + 1, name="count").to(
+        af.CollectSink[af.Windowed[str, int]](), name="counts"
+    )
+    words.map(len, name="length").map_async(after_50_ms, name="call").to(
+        af.CollectSink[int](), name="out"
+    )
+
+    found = await find_max(
+        flow,
+        {"words": ["a"]},
+        bound=timedelta(milliseconds=20),
+        start=1,
+        duration=8 * SECOND,
+        warmup=timedelta(),
+    )
+
+    assert {one.method for one in found.trials[0].result.latencies} == set(Method)
+    assert found.rate is None
+    assert [round(one.latency_ms or 0) for one in found.trials] == [50] * len(found.trials)
 
 
 @virtual_time

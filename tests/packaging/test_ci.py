@@ -15,7 +15,7 @@ from typing import Final
 import pytest
 
 PROJECT: Final = Path(__file__).parents[2]
-SECONDS: Final = 60
+SECONDS: Final = 300
 
 #: A `make` that reports where it runs and as whom, a java that is new enough, and a Chromium.
 MAKE: Final = """#!/bin/sh

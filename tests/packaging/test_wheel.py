@@ -57,7 +57,7 @@ asyncio.run(flow.run(options=af.Options(state=af.backends.OnDisk(af.backends.Dis
     "kafka": "from aflow_connectors.kafka import KafkaSource; KafkaSource('localhost:9092', 't')",
     "web": "import aflow.web",
     "schemas": "from aflow_connectors.schemas import Avro, Protobuf; Avro(int)",
-    "postgres": "from aflow_connectors.postgres.client import load_client; load_client()",
+    "postgres": "from aflow_connectors.postgres import PostgresSink; PostgresSink('postgresql://localhost/d', 't')",
     "rabbitmq": "from aflow_connectors.rabbitmq import RabbitmqSource; RabbitmqSource('amqp://localhost/', 'q')",
     "mqtt": "from aflow_connectors.mqtt import MqttSource; MqttSource('mqtt://localhost', 't', client_id='c')",
     "nats": "from aflow_connectors.nats import NatsSource; NatsSource('nats://localhost', 's')",

@@ -11,7 +11,8 @@ _STEP = 0.01
 class ImpatientClock(VirtualClock):
     """Virtual time in which each look at ``steady`` takes longer than the loop budget.
 
-    So a task yields after each piece, and a piece has one result as soon as the first one is measured.
+    So a task yields after each piece, and a piece has one result as soon as the first one is measured. The number of
+    results makes no difference, so later pieces have more (``machines/batch_size``) without ``batch_records=1``.
     """
 
     def __init__(self) -> None:

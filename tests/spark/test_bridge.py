@@ -20,7 +20,7 @@ from aflow_connectors.spark.executor.bridge import BridgeInput, BridgeOutput, In
 from aflow_connectors.spark.executor.event_loop import WorkerLoop, worker_loop
 
 #: Seconds after which a test that hangs fails instead.
-PATIENCE = 10
+PATIENCE = 300
 
 
 @pytest.fixture(autouse=True)

@@ -5,21 +5,17 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
 from aflow.errors import ConnectorError, SinkError
 from aflow_connectors.spark.calls import Calls, call, error_summary, user_frames
+from tests.spark.slow_tasks import hundred_seconds, until_started
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-
-def slow(batches: Iterator[Any]) -> Iterator[Any]:
-    for batch in batches:
-        time.sleep(0.5)
-        yield batch
 
 
 def failing(batches: Iterator[Any]) -> Iterator[Any]:
@@ -34,11 +30,11 @@ def map_in_arrow(
     return cast("DataFrame", frame.mapInArrow(function, "id long"))
 
 
-async def cancelled(session: SparkSession) -> float:
+async def cancelled(session: SparkSession, started: Path) -> float:
     """Seconds until a call has ended that was cancelled while its tasks ran."""
-    work = map_in_arrow(session, slow, 400)  # a hundred seconds on two cores
+    work = hundred_seconds(session, started)
     task = asyncio.ensure_future(call(session, work.count, "counting"))
-    await asyncio.sleep(2)
+    await until_started(started)
     begin = time.monotonic()
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -48,10 +44,8 @@ async def cancelled(session: SparkSession) -> float:
 
 @pytest.mark.slow
 @pytest.mark.asyncio
-async def test_an_abandoned_call_is_cancelled_in_spark(
-    spark: SparkSession,
-) -> None:
-    took = await cancelled(spark)
+async def test_an_abandoned_call_is_cancelled_in_spark(spark: SparkSession, tmp_path: Path) -> None:
+    took = await cancelled(spark, tmp_path / "started")
 
     assert took < 50
     assert spark.sparkContext.statusTracker().getActiveJobsIds() == []

@@ -17,16 +17,11 @@ from aflow.errors import ConnectorError
 from aflow_connectors.spark import SparkSource
 from aflow_connectors.spark.calls import call
 from tests.connectors.files.reading import records
+from tests.spark.slow_tasks import hundred_seconds, until_started
 from tests.spark.test_backfill import BIDS, Sum, build, history_and_live
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-
-def slow(batches: Iterator[Any]) -> Iterator[Any]:
-    for batch in batches:
-        time.sleep(0.5)
-        yield batch
 
 
 def failing(batches: Iterator[Any]) -> Iterator[Any]:
@@ -42,14 +37,16 @@ def map_in_arrow(
 
 
 async def seconds_until_cancelled(session: SparkSession) -> float:
-    work = map_in_arrow(session, slow, 400).count  # a hundred seconds on two cores
-    task = asyncio.ensure_future(call(session, work, "counting"))
-    await asyncio.sleep(3)
-    begin = time.monotonic()
-    task.cancel()
-    with pytest.raises(asyncio.CancelledError):
-        await task
-    return time.monotonic() - begin
+    with tempfile.TemporaryDirectory() as folder:
+        started = Path(folder) / "started"
+        work = hundred_seconds(session, started).count
+        task = asyncio.ensure_future(call(session, work, "counting"))
+        await until_started(started)
+        begin = time.monotonic()
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        return time.monotonic() - begin
 
 
 async def error_of(session: SparkSession) -> str:

@@ -164,7 +164,7 @@ def have_java(home: Path, *arguments: str, ci: str = "") -> subprocess.Completed
         env={**os.environ, "JAVA_HOME": str(home), "CI": ci},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=300,
     )
 
 
@@ -297,7 +297,7 @@ assert [one.exception() for one in made[::2]] == [None] * 4, made
 assert {type(one.exception()).__name__ for one in made[1::2]} == {"FlowDefinitionError"}  # without a session
 """
     done = subprocess.run(
-        [sys.executable, "-c", program], capture_output=True, text=True, timeout=60, cwd=PROJECT
+        [sys.executable, "-c", program], capture_output=True, text=True, timeout=300, cwd=PROJECT
     )
 
     assert done.stderr == ""

@@ -46,7 +46,7 @@ def test_without_java_an_example_reports_it_in_one_sentence(
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
 
     done = subprocess.run(
-        [sys.executable, str(path)], cwd=tmp_path, capture_output=True, text=True, timeout=60
+        [sys.executable, str(path)], cwd=tmp_path, capture_output=True, text=True, timeout=300
     )
 
     assert done.returncode == 1

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 #: Seconds after which a test that hangs fails instead.
-PATIENCE = 10
+PATIENCE = 300
 
 SCORES = pa.schema([("id", pa.int32()), ("score", pa.float64())])
 

@@ -78,7 +78,7 @@ print(type(decode()) is payment, decode())
 def run(code: str, given: bytes = b"") -> subprocess.CompletedProcess[bytes]:
     root = Path(__file__).parents[2]
     done = subprocess.run(
-        [sys.executable, "-c", code], input=given, capture_output=True, timeout=60, cwd=root
+        [sys.executable, "-c", code], input=given, capture_output=True, timeout=300, cwd=root
     )
     assert done.returncode == 0, done.stderr.decode()
     return done

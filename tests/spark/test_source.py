@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
@@ -21,6 +20,7 @@ from aflow.restart import FixedDelay
 from aflow.testing import check_source
 from aflow_connectors.spark import SparkSource
 from tests.connectors.files.reading import chunks, records, rejected, values
+from tests.spark.slow_tasks import hundred_seconds, until_started
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -70,12 +70,6 @@ def row(number: int) -> dict[str, object]:
     }
 
 
-def slow(batches: Iterator[Any]) -> Iterator[Any]:
-    for batch in batches:
-        time.sleep(0.5)
-        yield batch
-
-
 async def counted(source: Source[object]) -> int:
     """Number of records, without keeping them."""
     count = 0
@@ -87,22 +81,16 @@ async def counted(source: Source[object]) -> int:
     return count
 
 
-def hundred_seconds(spark: SparkSession) -> DataFrame:
-    # What mapInArrow takes has no types, since pyarrow has none.
-    frame: Any = spark.range(0, 400, 1, 400)
-    return cast("DataFrame", frame.mapInArrow(slow, "id long"))
-
-
 def active_jobs(spark: SparkSession) -> list[int]:
     return spark.sparkContext.statusTracker().getActiveJobsIds()
 
 
-async def cancelled_after(seconds: float, source: Source[object]) -> float:
-    """Seconds that a job over ``source`` takes to end if it is cancelled after ``seconds``."""
+async def cancelled_after(started: Path, source: Source[object]) -> float:
+    """Seconds that a job over ``source`` takes to end if it is cancelled when the file ``started`` exists."""
     flow = Flow("cancelled")
     flow.source(source, name="rows").to(CollectSink(), name="out")
     running = asyncio.ensure_future(flow.run())
-    await asyncio.sleep(seconds)
+    await until_started(started)
     begin = time.monotonic()
     running.cancel()
     with pytest.raises(asyncio.CancelledError):
@@ -288,13 +276,15 @@ async def test_a_dataframe_that_cannot_be_streamed_is_an_error(
 async def test_cancelling_a_job_cancels_its_spark_jobs(
     spark: SparkSession, tmp_path: Path, snapshot: bool
 ) -> None:
-    source = SparkSource(hundred_seconds(spark), snapshot=tmp_path if snapshot else None)
+    folder, started = tmp_path / "snapshot", tmp_path / "started"
+    frame = hundred_seconds(spark, started)
+    source = SparkSource(frame, snapshot=folder if snapshot else None)
 
-    took = await cancelled_after(2.5, source)
+    took = await cancelled_after(started, source)
 
     assert took < 50
     assert active_jobs(spark) == []
-    assert list(tmp_path.glob("rows-*")) == []
+    assert list(folder.glob("rows-*")) == []
 
 
 @pytest.mark.slow

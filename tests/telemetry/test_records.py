@@ -34,7 +34,7 @@ COUNT = 2_000
 
 async def until(condition: Callable[[], bool]) -> None:
     """Wait for what threads and a job do."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not condition():  # noqa: ASYNC110 - there is no event for it
             await asyncio.sleep(0.001)
 

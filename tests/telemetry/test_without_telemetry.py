@@ -31,7 +31,7 @@ except ImportError as error:
 
 def test_the_error_without_the_package_names_the_extra() -> None:
     done = subprocess.run(
-        [sys.executable, "-c", _WITHOUT], capture_output=True, text=True, check=True, timeout=60
+        [sys.executable, "-c", _WITHOUT], capture_output=True, text=True, check=True, timeout=300
     )
     assert done.stdout.strip() == (
         f"aflow.telemetry needs opentelemetry-api, which is in the extra 'otel': {install_command('otel')}"

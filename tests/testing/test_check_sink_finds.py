@@ -86,7 +86,7 @@ FAULTS: dict[str, tuple[Fault, str]] = {
     "an odd result": (Fault(write=_count), r"write\(\) returned 1; None or an awaitable"),
     "a write that hangs": (
         Fault(write=lambda kept, batch: _never()),
-        r"Shelf: write\(\) did not return within 10.0 s",
+        r"Shelf: write\(\) did not return within 60.0 s",
     ),
     "something from nothing": (
         Fault(flush=lambda kept, seen: seen.extend(kept or ["?"])),

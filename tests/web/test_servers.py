@@ -68,7 +68,7 @@ async def check_application(client: httpx.AsyncClient, prefix: str) -> None:
 @pytest.mark.asyncio
 async def test_the_application_is_served_alone() -> None:
     async with counting() as job, aflow.web.serve(job, token=TOKEN) as server:
-        async with httpx.AsyncClient(base_url=server.url) as client:
+        async with httpx.AsyncClient(base_url=server.url, timeout=60) as client:
             await check_application(client, "")
         await job.wait()
 
@@ -145,7 +145,10 @@ async def test_a_server_listens_on_ipv6() -> None:
         pytest.skip("Python without IPv6")
     async with counting() as job:
         try:
-            async with aflow.web.serve(job, host="::1") as server, httpx.AsyncClient() as client:
+            async with (
+                aflow.web.serve(job, host="::1") as server,
+                httpx.AsyncClient(timeout=60) as client,
+            ):
                 response = await client.get(f"{server.url}/health/live")
         except OSError as exc:
             pytest.skip(f"this machine has no IPv6: {exc}")
@@ -181,7 +184,10 @@ async def test_the_application_is_a_sub_application_of_aiohttp() -> None:
     async with counting() as job:
         host = web.Application()
         host.add_subapp("/aflow/", aflow.web.aiohttp_app(job, token=TOKEN))
-        async with _served(host) as address, httpx.AsyncClient(base_url=address) as client:
+        async with (
+            _served(host) as address,
+            httpx.AsyncClient(base_url=address, timeout=60) as client,
+        ):
             await check_application(client, "/aflow")
 
 
@@ -194,7 +200,7 @@ async def test_an_aiohttp_application_is_served_without_a_prefix_and_below_two()
         for application, prefix in ((host, "/a/b"), (aflow.web.aiohttp_app(job), "")):
             async with (
                 _served(application) as address,
-                httpx.AsyncClient(base_url=address) as client,
+                httpx.AsyncClient(base_url=address, timeout=60) as client,
             ):
                 response = await client.get(f"{prefix}/api/jobs/visits/state/count/%2Fhome")
             assert (response.status_code, response.json()["key"]) == (200, "/home")
@@ -218,7 +224,7 @@ async def test_servers_stream_events() -> None:
 async def _first_events(address: str) -> AsyncGenerator[list[str]]:
     """Yield the names of the first two events, while the stream is open."""
     async with (
-        httpx.AsyncClient() as client,
+        httpx.AsyncClient(timeout=60) as client,
         client.stream("GET", f"{address}/api/jobs/visits/events") as response,
     ):
         names: list[str] = []
@@ -268,7 +274,10 @@ async def test_the_address_of_a_sub_application_without_a_slash_leads_to_the_pag
     async with counting() as job:
         host = web.Application()
         host.add_subapp("/internal/aflow/", aflow.web.aiohttp_app(job))
-        async with _served(host) as address, httpx.AsyncClient(follow_redirects=True) as client:
+        async with (
+            _served(host) as address,
+            httpx.AsyncClient(follow_redirects=True, timeout=60) as client,
+        ):
             page = await client.get(f"{address}/internal/aflow")
 
     assert page.status_code == 200

@@ -20,8 +20,8 @@ slow calls do not show. A round with too many failures ends at once.
 *Spurious congestion.* The usual latency and share of failures change with the service, so each decrease is verified in
 the next round. If latency (or the share of failures) is about as high as before, the calls did not cause it: it is the
 new usual value, and ``cwnd``, ``w_max`` and K are restored (RFC 9438 section 4.9). If it has risen, the service is
-changing, and the limit decreases again. Every ``VERIFY``-th decrease, and the first one, continues until latency does
-not follow: that corrects a usual value that was measured while calls queued.
+changing, and the limit decreases again. Every ``VERIFY``-th decrease, and the first one, continues until neither
+follows: that corrects a usual value that was measured while calls queued or were refused.
 
 *Invariants.* ``least <= limit <= most`` with ``least >= 1``, so a step always has calls in flight. The limit does not
 depend on throughput, so a step with few records keeps it. ``BETA × (1 + TAU) < 1``: a decrease drains the queue.
@@ -117,7 +117,9 @@ class _Decrease:
         cause = self.cause
         if self.share == 1:
             return 1.0
-        if cause.is_refused:
+        # A decrease that continues an earlier one is verified by failures, too: while the usual share is
+        # too high no round was refused, and latency never follows the limit of a service that refuses calls.
+        if cause.is_refused or cause.failures - after.failures > PHI:
             if after.failures > MOST_USUAL:
                 return 1.0
             return (1 - after.failures / cause.failures) / (1 - self.share)

@@ -266,51 +266,53 @@ class RecordLog:
     def append(self, records: Sequence[LogRecord], now: Timestamp) -> None:
         """Write ``records`` as one block, and sync it. Raises ``NotLogged``; a later call may succeed."""
         block = encode_block(self.end, now, records)
-        begun = False
         try:
             if self._file is None or self.segments[-1].size >= self._segment_bytes:
-                self._close_file()
-                begun = True
                 self._begin_segment(block)
             else:
                 self._file.write(block)
                 self._file.sync()
-                grown = replace(self.segments[-1], size=self.segments[-1].size + len(block))
-                self.segments = (*self.segments[:-1], grown)
+                self._grow(block)
         except OSError as exc:
-            raise NotLogged(reason(exc), is_certain=self._withdraw(begun=begun)) from exc
+            raise NotLogged(reason(exc), is_certain=self._withdraw()) from exc
         if any(name is not None for _, _, name in records):
             self._last_id[self.segments[-1].first] = now
         self.end += len(records)
 
     def _begin_segment(self, block: bytes) -> None:
+        """Begin a segment at the end of the log. Raises ``OSError``; then ``_withdraw`` must follow.
+
+        An existing one of the same name has no records, but the identity and the end of the log. It is replaced in one
+        step: there may be no room for another one, and the process may be killed.
+        """
+        self._close_file()
         path = self.folder / segment_name(self.end)
-        self._file = self.files.create(path)
+        self._file = self.files.create(_temporary(path))
         header = self._header()
         self._file.write(header + block)
         self._file.sync()
+        self.files.rename(_temporary(path), path)
+        others = (one for one in self.segments if one.first != self.end)
+        self.segments = (*others, Segment(self.end, path, len(header)))
         self.files.sync_folder(self.folder)
-        segment = Segment(self.end, path, len(header) + len(block))
-        # One with the same name has no valid record.
-        self.segments = (*(one for one in self.segments if one.first != self.end), segment)
+        self._grow(block)
 
-    def _withdraw(self, *, begun: bool) -> bool:
-        """Abandon the file after an error; return True if it is certain that it has nothing of the failed write."""
-        file, self._file = self._file, None
-        if file is not None:
-            with suppress(OSError):
-                file.close()
-        try:
-            if begun:
-                path = self.folder / segment_name(self.end)
-                if self.files.exists(path):
-                    self.files.remove(path)
-                    self.files.sync_folder(self.folder)
-                self.segments = tuple(one for one in self.segments if one.first != self.end)
-            else:
-                self.files.truncate(self.segments[-1].path, self.segments[-1].size)
-        except OSError:
-            return False
+    def _grow(self, block: bytes) -> None:
+        """Count a block that was added to the last segment."""
+        last = self.segments[-1]
+        self.segments = (*self.segments[:-1], replace(last, size=last.size + len(block)))
+
+    def _withdraw(self) -> bool:
+        """Abandon the file after an error; return True if the log certainly has nothing of the failed write."""
+        self._close_file()
+        with suppress(OSError):
+            self.files.remove(_temporary(self.folder / segment_name(self.end)))
+        if self.segments:
+            last = self.segments[-1]
+            try:
+                self.files.truncate(last.path, last.size)
+            except OSError:
+                return False
         return True
 
     def end_input(self) -> None:
@@ -325,10 +327,13 @@ class RecordLog:
         """Remove the oldest segments of which all records are before ``position`` and no id was written at ``since``
         or later; never the last segment. Raises ``OSError``; what is left then is removed by a later call.
         """
-        if position >= self.end and self.segments and self.segments[-1].size >= self._large:
+        if position >= self.end and self.start < self.end and self.segments[-1].size >= self._large:
             # The last segment can be removed too if another one has the position after it.
-            self._close_file()
-            self._begin_segment(b"")
+            try:
+                self._begin_segment(b"")
+            except OSError:
+                self._withdraw()
+                raise
         for segment, end in self._bounded()[:-1]:
             if end > position or self._last_id.get(segment.first, since - 1) >= since:
                 break
@@ -454,6 +459,11 @@ class LogReader:
         with suppress(Damaged):
             size = max(size, read_header(self._data, self._offset).size + 64)
         self._data, self._offset = self._read_file(segment, self._base, size), 0
+
+
+def _temporary(path: Path) -> Path:
+    """Return the name of a segment that is being begun; a later process removes the remains."""
+    return path.with_name(path.name + TEMPORARY)
 
 
 def _ids_of(block: LogBlock) -> list[SeenId]:

@@ -18,6 +18,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from bench.crash.attempt import ProgramFailed
+from bench.crash.cpu import limited
 from bench.crash.payments.clients import Client, Ledger, Sent, WrongAnswer, clients
 from bench.crash.payments.oracle import differences, duplicates, lost
 from bench.crash.payments.results import Results, read_results
@@ -30,14 +31,14 @@ _MINUTE_MS: Final = 2_000
 _DELAY_MS: Final = 1_000
 #: Milliseconds between the clock and the payment that ends all minutes; the service takes up to 60 s.
 _AHEAD_MS: Final = 50_000
-#: Timeout in seconds of a round, for each kill.
+#: Timeout in seconds of a round, for each kill, without those in which the clients wait for a CPU.
 _SECONDS: Final = 10
 
 #: A small log, which is full at times; short minutes; checkpoints about as often as kills.
 SETTINGS: Final[Mapping[str, str]] = {
-    "FRAUD_MAX_BYTES": "100000",
+    "FRAUD_MAX_BYTES": "150000",
     "FRAUD_FULL_SECONDS": "0.05",
-    "FRAUD_ID_SECONDS": "10",
+    "FRAUD_ID_SECONDS": "20",  # longer than it takes to start after a kill and get repeated payments
     "FRAUD_WINDOW_SECONDS": str(_MINUTE_MS / 1000),
     "FRAUD_DELAY_SECONDS": str(_DELAY_MS / 1000),
     "FRAUD_CHECKPOINT_SECONDS": "0.2",
@@ -61,17 +62,10 @@ async def run_round(folder: Path, kills: Sequence[Kill], seed: str) -> Round:
     place, ledger, closed_before = folder, Ledger(), 0
     failures: list[str] = []
     try:
-        async with (
-            asyncio.timeout(_SECONDS * (len(kills) + 10)),
-            running(folder, SETTINGS) as server,
-        ):
+        async with running(folder, SETTINGS) as server:
             place = server.place
-            async with clients(server, ledger, seed):
-                for kill in kills:
-                    await server.start_and_kill(kill)
-                await server.start()
-                await asyncio.sleep(0.5)
-            closed_before = await _finish(server, ledger, seed)
+            play = _play(server, kills, ledger, seed)
+            closed_before = await limited(play, _SECONDS * (len(kills) + 10))
     except* TimeoutError:
         failures.append("the clients do not come to an end")
     except* (ProgramFailed, WrongAnswer) as group:
@@ -90,6 +84,16 @@ def leaves(group: BaseExceptionGroup[Exception]) -> Iterator[BaseException]:
             yield from leaves(error)
         else:
             yield error
+
+
+async def _play(server: Server, kills: Sequence[Kill], ledger: Ledger, seed: str) -> int:
+    """Kill the service under requests, and stop it. Return the time before which minutes ended."""
+    async with clients(server, ledger, seed):
+        for kill in kills:
+            await server.start_and_kill(kill)
+        await server.start()
+        await asyncio.sleep(0.5)
+    return await _finish(server, ledger, seed)
 
 
 async def _finish(server: Server, ledger: Ledger, seed: str) -> int:

@@ -15,11 +15,13 @@ from random import Random
 from typing import Final
 
 from bench.crash.attempt import ProgramFailed
+from bench.crash.cpu import limited
 
 _PROJECT: Final = Path(__file__).parents[3]
 #: Seconds between two looks at the folder of checkpoints.
 _CHECK_EVERY: Final = 0.001
-#: Timeout in seconds of a service that does not reach the moment of its kill.
+#: Timeout in seconds of a service that does not reach the moment of its kill. Those in which it waits for a CPU do not
+#: count.
 _TIMEOUT: Final = 60.0
 
 
@@ -68,15 +70,17 @@ class Server:
     async def start_and_kill(self, kill: Kill) -> None:
         """Start the service, and kill it at a moment. Raises ``ProgramFailed`` if it ends by itself, or hangs."""
         try:
-            async with asyncio.timeout(_TIMEOUT):
-                await self._start()
-                if kill.moment is not Moment.START:
-                    await self._listen()
-                    await self._reach(kill)
-                await asyncio.sleep(kill.delay)
+            await limited(self._start_until(kill), _TIMEOUT, lambda: self._pid)
         except TimeoutError:
             raise ProgramFailed(f"{kill.moment.value} is not reached:\n{self._errors()}") from None
         await self._end(signal.SIGKILL)
+
+    async def _start_until(self, kill: Kill) -> None:
+        await self._start()
+        if kill.moment is not Moment.START:
+            await self._listen()
+            await self._reach(kill)
+        await asyncio.sleep(kill.delay)
 
     async def start(self) -> None:
         """Start the service, and wait until it listens."""
@@ -111,20 +115,22 @@ class Server:
     async def _end(self, number: signal.Signals) -> None:
         os.kill(self._pid, number)
         self.accepts.clear()
-        status, others = "", list[str]()
+        others: list[str] = []
         try:
-            async with asyncio.timeout(_TIMEOUT):
-                while not status:
-                    line = await self._line()
-                    # One that was killed while it started may have begun to listen.
-                    others.append(line)
-                    status = line.removeprefix("ended ") if line.startswith("ended ") else ""
+            status = await limited(self._status(others), _TIMEOUT, lambda: self._pid)
         except TimeoutError:
             raise ProgramFailed(
                 f"process {self._pid} does not end after signal {number.name}; its output: {others}\n{self._errors()}"
             ) from None
         if int(status) != -number:
             raise ProgramFailed(f"it ended with {status}:\n{self._errors()}")
+
+    async def _status(self, others: list[str]) -> str:
+        """Return the exit status; add the lines before it to ``others``."""
+        while not (line := await self._line()).startswith("ended "):
+            # One that was killed while it started may have begun to listen.
+            others.append(line)
+        return line.removeprefix("ended ")
 
     async def _read(self, word: str) -> str:
         line = await self._line()

@@ -7,15 +7,15 @@ import json
 import time
 
 from bench.events import HandWritten, make_events
-from bench.peers.programs.protocol import CALL, RATE, Outcome, Run, Task, main
+from bench.peers.programs.protocol import CALL, Outcome, Run, Task, main
 from bench.peers.programs.work import (
     add_one,
     double,
-    due,
     is_event,
     keep,
     rows_in,
     same,
+    sent_when_due,
     time_of_sending,
 )
 
@@ -89,10 +89,8 @@ def latency(task: Task) -> Run:
         delays: list[float] = []
 
         async def send() -> None:
-            for number, at in due(task.records, RATE):
-                if (wait := at - time.perf_counter()) > 0:
-                    await asyncio.sleep(wait)
-                await queue.put((number, at))
+            async for event in sent_when_due(task.records):
+                await queue.put(event)
 
         async def receive() -> None:
             while len(delays) < task.records:
@@ -105,11 +103,7 @@ def latency(task: Task) -> Run:
             group.create_task(receive())
         return delays
 
-    def run() -> Outcome:
-        delays = asyncio.run(work())
-        return Outcome(len(delays), delays=delays)
-
-    return run
+    return lambda: Outcome.of_delays(asyncio.run(work()))
 
 
 if __name__ == "__main__":

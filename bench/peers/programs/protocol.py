@@ -1,6 +1,6 @@
 """The form of a program of a peer: functions by job, the task that they get, and the outcome that is written as JSON.
 
-Only the standard library is used: this module is imported in the environment of each peer.
+Only the standard library is used, here and in ``bench.harness``: they are imported in the environment of each peer.
 """
 
 from __future__ import annotations
@@ -16,7 +16,9 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
-#: Seconds of a call of the jobs ``async_…``.
+from bench.harness import percentile
+
+#: Seconds of a call of the jobs ``calls_…``.
 CALL = 0.01
 #: Events per second of the job ``latency``.
 RATE = 5_000
@@ -31,7 +33,7 @@ class Task:
     folder: str
     """An empty folder for files of this run."""
     events: str = ""
-    """JSON lines for the job ``files``."""
+    """A file of JSON lines for the jobs ``files`` and ``checkpoints``."""
     in_flight: int = 0
     """Calls at once."""
 
@@ -54,6 +56,11 @@ class Outcome:
     settings: str = ""
     """Settings that are not the defaults of the peer."""
 
+    @classmethod
+    def of_delays(cls, delays: Sequence[float], settings: str = "") -> Outcome:
+        """Return the outcome of the job ``latency``, whose result is the number of events that have arrived."""
+        return cls(len(delays), delays=delays, settings=settings)
+
 
 Run = Callable[[], Outcome]
 Prepare = Callable[[Task], Run]
@@ -73,7 +80,7 @@ def main(package: str, programs: Mapping[str, Prepare]) -> None:
             {
                 "seconds": seconds,
                 "digest": digest(outcome.result),
-                "delays": _percentiles(sorted(outcome.delays)),
+                "delays": _percentiles(list(outcome.delays)),
                 "settings": outcome.settings,
                 "version": version(package) if package else sys.version.split()[0],
             }
@@ -91,17 +98,13 @@ def digest(result: Any) -> str:
     return f"{len(rows)} rows {hashlib.sha256(json.dumps(rows).encode()).hexdigest()[:16]}"
 
 
-def _percentiles(delays: Sequence[float]) -> dict[str, float]:
+def _percentiles(delays: list[float]) -> dict[str, float]:
     """Return percentiles in milliseconds."""
     if not delays:
         return {}
-    last = len(delays) - 1
-    return {
-        f"p{share}": round(delays[min(last, int(len(delays) * share / 100))] * 1000, 3)
-        for share in (50, 99)
-    }
+    return {f"p{share}": round(percentile(delays, share / 100) * 1000, 3) for share in (50, 99)}
 
 
-def written_task(task: Task, path: Path) -> None:
+def write_task(task: Task, path: Path) -> None:
     """Write the task to a file that ``main`` reads."""
     path.write_text(json.dumps(asdict(task)))

@@ -13,7 +13,7 @@ import aflow as af
 from aflow.connect import Batch, Sink, Writer, WriterContext
 from aflow_connectors.files import JsonLinesSink, JsonLinesSource
 from bench.events import make_events
-from bench.peers.programs.protocol import CALL, RATE, Outcome, Run, Task, main
+from bench.peers.programs.protocol import CALL, Outcome, Run, Task, main
 from bench.peers.programs.work import (
     DISORDER_TIME,
     WINDOW_TIME,
@@ -21,10 +21,13 @@ from bench.peers.programs.work import (
     add,
     add_one,
     double,
-    due,
+    is_event,
     keep,
     nothing,
     rows_in,
+    same,
+    sent_when_due,
+    time_of_sending,
 )
 
 
@@ -127,25 +130,19 @@ def latency(task: Task) -> Run:
         flow, source = af.Flow("latency"), af.PushSource[tuple[int, float]]()
         (
             flow.source(source)
-            .map(lambda event: event)
-            .filter(lambda event: event[0] >= 0)
-            .map(lambda event: event[1])
+            .map(same)
+            .filter(is_event)
+            .map(time_of_sending)
             .to(af.CallbackSink(lambda at: delays.append(time.perf_counter() - at)))
         )
         async with flow.start() as job:
-            for event in due(task.records, RATE):
-                if (wait := event[1] - time.perf_counter()) > 0:
-                    await asyncio.sleep(wait)
+            async for event in sent_when_due(task.records):
                 await source.send(event)
             source.close()
             await job.wait()
         return delays
 
-    def run() -> Outcome:
-        delays = asyncio.run(work())
-        return Outcome(len(delays), delays=delays)
-
-    return run
+    return lambda: Outcome.of_delays(asyncio.run(work()))
 
 
 if __name__ == "__main__":

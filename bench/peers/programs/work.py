@@ -5,14 +5,16 @@ Only the standard library is used.
 
 from __future__ import annotations
 
+import asyncio
 import json
 import time
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 from bench.events import DISORDER, WINDOW
+from bench.peers.programs.protocol import RATE
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 WINDOW_TIME = timedelta(milliseconds=WINDOW)
@@ -76,7 +78,15 @@ def rows_in(folder: Path, pattern: str = "*.jsonl") -> list[Any]:
     return [json.loads(line) for file in sorted(folder.rglob(pattern)) for line in file.open("rb")]
 
 
-def due(records: int, rate: int) -> Iterator[tuple[int, float]]:
-    """Yield the numbers of events with the ``perf_counter`` second at which each is to be sent, from now on."""
+def due(records: int) -> Iterator[tuple[int, float]]:
+    """Yield the events of ``latency``: numbers, and the ``perf_counter`` second at which each is to be sent."""
     began = time.perf_counter() + 0.2
-    return ((number, began + number / rate) for number in range(records))
+    return ((number, began + number / RATE) for number in range(records))
+
+
+async def sent_when_due(records: int) -> AsyncIterator[tuple[int, float]]:
+    """Yield the events of ``latency`` on an event loop, each when it is to be sent, or later if the loop was busy."""
+    for event in due(records):
+        if (wait := event[1] - time.perf_counter()) > 0:
+            await asyncio.sleep(wait)
+        yield event

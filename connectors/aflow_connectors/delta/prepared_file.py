@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Final, cast
 
 from aflow.connect import Committable
-from aflow.errors import RestoreError, shown
+from aflow_connectors.commit_errors import foreign_committable
 from aflow_connectors.owners import OWNER, is_owner
 
 FILE_NAME: Final = re.compile(
@@ -52,7 +52,4 @@ class PreparedFile:
                     return cls(number, owner, app, path, size, rows, since)
             case _:
                 pass
-        raise RestoreError(
-            f"sink {sink!r} cannot commit {shown(committable)}: the checkpoint was taken with another kind of sink "
-            f"under this name"
-        )
+        raise foreign_committable(sink, committable)

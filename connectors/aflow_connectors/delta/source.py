@@ -63,9 +63,9 @@ class DeltaSource(Source[T]):
     that they add. A version that deletes or updates rows is an error; one that only rewrites files (OPTIMIZE) is not.
     Use ``DeltaChanges`` for tables with a change feed.
 
-    Without ``of`` a row becomes a dict with pyarrow's Python values; with it, as for ``ParquetSource``. ``columns``,
-    ``dead_letters`` and ``concurrency`` are as there. ``client`` are the ``storage_options`` of deltalake. Raises
-    ``SourceError`` with the URL and the version, also if VACUUM or the retention of the log removed what was not read.
+    Without ``of`` a row becomes a dict with pyarrow's Python values; with it, as for ``ParquetSource``. ``columns`` and
+    ``dead_letters`` are as there. ``client`` are the ``storage_options`` of deltalake. Raises ``SourceError`` with the
+    URL and the version, also if VACUUM or the retention of the log removed what was not read.
     """
 
     max_parallelism = 1
@@ -159,7 +159,7 @@ class TablePosition(NamedTuple):
             numbers = [part for part in parts if isinstance(part, int)]
             if len(numbers) == len(parts) == len(cls._fields):
                 return cls(*numbers)
-        raise SourceError(f"{place}: {position!r} is not a position in a Delta table")
+        raise SourceError(f"{place}: {shown(position)} is not a position in a Delta table")
 
 
 class TableRows(Generic[T]):

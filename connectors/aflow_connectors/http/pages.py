@@ -1,14 +1,17 @@
-"""Records in the body of a response: the list at a path of its JSON, decoded one by one.
+"""Records in the body of a response: the list at a path of its JSON.
 
-The usual page has only valid records, so it is decoded as a whole. If that fails, its records are decoded one by one,
-which finds the bad ones.
+The usual page has only valid records, so it is decoded as a whole. If that fails, its records are decoded in pieces,
+and those of a piece with bad ones one by one.
 """
 
 from __future__ import annotations
 
+import asyncio
+from bisect import bisect_left
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Generic, TypeGuard, TypeVar, cast
+from operator import itemgetter
+from typing import Any, Final, Generic, TypeGuard, TypeVar, cast
 
 import msgspec
 import orjson
@@ -22,6 +25,9 @@ from aflow_connectors.json_decoder import json_decoder
 from aflow_connectors.messages import MessageDecoder, RawMessage
 
 T = TypeVar("T")
+
+#: Records that are decoded without a pause for other tasks, if a page cannot be decoded as a whole.
+_PIECE: Final = 256
 
 
 # Not slotted: on Python 3.11 HttpPage[int](…) of a frozen, slotted generic raises.
@@ -56,6 +62,16 @@ class PageRecords:
     numbers: list[int] | None
     rejected: list[tuple[int, BadRecord]]
 
+    def between(self, start: int, stop: int) -> tuple[list[Any], list[BadRecord]]:
+        """Return the values and the bad records among the entries from ``start`` to before ``stop``."""
+        first, last = start, stop
+        if self.numbers is not None:
+            first, last = (bisect_left(self.numbers, number) for number in (start, stop))
+        low, high = (
+            bisect_left(self.rejected, number, key=itemgetter(0)) for number in (start, stop)
+        )
+        return self.values[first:last], [bad for _, bad in self.rejected[low:high]]
+
 
 class PageDecoder:
     """Decodes the responses of one address, named ``place`` in messages of errors.
@@ -74,7 +90,7 @@ class PageDecoder:
         self._format = format
         self._path = path
         self._bad = BadRecords(place, dead_letters)
-        self._one_by_one = MessageDecoder[Any](place, format, dead_letters=dead_letters)
+        self._decoder = MessageDecoder[Any](place, format, dead_letters=dead_letters)
         self._at_once = _list_decoder(format)
 
     async def decode(self, body: bytes) -> PageRecords:
@@ -102,13 +118,24 @@ class PageDecoder:
         numbers: list[int] = []
         rejected: list[tuple[int, BadRecord]] = []
         await self._format.before_decoding(parts)
-        for number, part in enumerate(parts):
-            decoded = await self._one_by_one.decode([RawMessage(part, offset=number)])
-            if decoded.rejected:
-                rejected.append((number, decoded.rejected[0]))
-            else:
+        for start in range(0, len(parts), _PIECE):
+            await asyncio.sleep(0)  # other tasks run between two pieces
+            piece = [
+                RawMessage(part, offset=number)
+                for number, part in enumerate(parts[start : start + _PIECE], start)
+            ]
+            decoded = await self._decoder.decode(piece)
+            if not decoded.rejected:
                 values += decoded.values
-                numbers.append(number)
+                numbers += range(start, start + len(piece))
+                continue
+            for number, one in enumerate(piece, start):
+                decoded = await self._decoder.decode([one])
+                if decoded.rejected:
+                    rejected.append((number, decoded.rejected[0]))
+                else:
+                    values += decoded.values
+                    numbers.append(number)
         return PageRecords(len(parts), values, numbers, rejected)
 
 

@@ -220,12 +220,7 @@ class PollReader(Reader[T], Generic[T]):
             rejected = [bad for _, bad in entries.rejected]
             return Chunk([], self._at.stored(), rejected=rejected)
         stop = min(entries.count, start + limit)
-        if entries.numbers is None:
-            values = entries.values[start:stop]
-        else:
-            pairs = zip(entries.numbers, entries.values, strict=True)
-            values = [value for number, value in pairs if start <= number < stop]
-        rejected = [bad for number, bad in entries.rejected if start <= number < stop]
+        values, rejected = entries.between(start, stop)
         self._at = replace(self._at, emitted=stop)
         if stop >= entries.count:
             self._finish_page()

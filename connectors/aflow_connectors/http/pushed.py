@@ -24,6 +24,9 @@ from aflow_connectors.reconnect import Retries, ServerBusy
 
 T = TypeVar("T")
 
+#: Time (s) in which a message that has arrived is received before the source is idle.
+_LAST_MOMENT: Final = 0.01
+
 #: Delay (s) before the next connection after an orderly end, if the server asks for none.
 PAUSE: Final = 1.0
 
@@ -133,16 +136,25 @@ class PushedReader(Reader[T], Generic[T]):
         while not self._received:
             if isinstance(self._end, StreamEnded) and self._end.for_good:
                 return None
-            try:
-                async with asyncio.timeout(self._time_until_idle()):
-                    await self._receive()
-            except TimeoutError:
+            if await self._receive_within(self._time_until_idle()):
+                continue
+            # A message may have arrived at the last moment, or while other code held the event loop.
+            if self._end is not None or not await self._receive_within(_LAST_MOMENT):
                 self._is_idle = True
                 return Chunk([], self._position, idle=True)
         return await self._chunk(limit)
 
     async def close(self) -> None:
         await self._feed.close()
+
+    async def _receive_within(self, seconds: float | None) -> bool:
+        """Call ``_receive``. Return False if it takes longer than ``seconds``."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._receive()
+        except TimeoutError:
+            return False
+        return True
 
     async def _receive(self) -> None:
         """Receive messages, over a new connection if the last one has ended."""

@@ -7,7 +7,8 @@ from datetime import timedelta
 from typing import Any, Final, Generic, TypeVar, get_args
 
 from aflow.connect import Committable, Delivery, Sink, Writer, WriterContext
-from aflow.errors import FlowDefinitionError, RestoreError, shown
+from aflow.errors import FlowDefinitionError, shown
+from aflow_connectors.commit_errors import check_one_owner
 from aflow_connectors.formats import Format
 from aflow_connectors.http.arguments import (
     checked_count,
@@ -113,11 +114,7 @@ class HttpSink(Sink[T], Generic[T]):
             return
         prepared = [PreparedRequests.of(one, sink=name) for one in committables]
         owners = {one.owner for one in prepared}
-        if len(owners) > 1:
-            raise RestoreError(
-                f"sink {name!r} cannot resume: the checkpoint names requests of several owners, {sorted(owners)}, and "
-                f"one sink has one"
-            )
+        check_one_owner(name, owners, output="requests")
         poster = Poster(name, self._settings)
         try:
             for one in sorted(prepared, key=lambda one: (one.checkpoint, one.subtask)):

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeGuard, TypeVar, cast
 
 from aflow.connect import Batch, Committable, SinkError, Writer
-from aflow.errors import RestoreError, shown
+from aflow_connectors.commit_errors import foreign_committable, uncovered_records
 from aflow_connectors.http.post import Poster
 from aflow_connectors.http.requests import Request, RequestBuilder
 from aflow_connectors.owners import is_owner
@@ -54,9 +54,7 @@ class PreparedRequests:
             numbers, bodies = (stored["subtask"], stored["checkpoint"]), stored["bodies"]
             if all(type(one) is int and one >= 0 for one in numbers) and _are_bodies(bodies):
                 return PreparedRequests(**stored)
-        raise RestoreError(
-            f"sink {sink!r} cannot commit {shown(committable)}: the checkpoint is of another kind of sink"
-        )
+        raise foreign_committable(sink, committable)
 
     def key(self, number: int) -> str:
         """Return the key of a request."""
@@ -156,9 +154,7 @@ class CheckpointWriter(Writer[T], Generic[T]):
     async def flush(self) -> None:
         """Raise ``SinkError`` if records are not covered by a checkpoint; nothing else remains to be done."""
         if self._requests or self._pending or len(self._builder):
-            raise SinkError(
-                f"sink {self._sink!r}: the input has ended, but no checkpoint covers the last records"
-            )
+            raise uncovered_records(self._sink)
 
     async def close(self) -> None:
         await self._poster.close()

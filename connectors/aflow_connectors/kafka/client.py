@@ -122,6 +122,7 @@ class Connection:
 
     async def start(self, client: Any, failed: type[ConnectorError]) -> None:
         """Start ``client``, a consumer or a producer. Raises ``failed`` if it is refused, and lost connections."""
+        _expect_no_brokers(client)
         try:
             async with asyncio.timeout(PATIENCE):
                 await client.start()
@@ -154,6 +155,22 @@ class Connection:
             await client.close()
         names = metadata.topics(exclude_internal_topics=True)
         return {name: sorted(metadata.partitions_for_topic(name) or ()) for name in sorted(names)}
+
+
+def _expect_no_brokers(client: Any) -> None:
+    """Let a client ask again for its coordinator if it knows no brokers: one that has just started names none.
+
+    aiokafka raises ``AssertionError`` there, which neither it nor anything else repeats.
+    """
+    inner = client.client if isinstance(client, aiokafka.AIOKafkaProducer) else client._client
+    ask = inner.coordinator_lookup
+
+    async def coordinator_lookup(kind: int, key: str) -> Any:
+        if not inner.cluster.brokers():
+            raise errors.GroupCoordinatorNotAvailableError("no brokers are known yet")
+        return await ask(kind, key)
+
+    inner.coordinator_lookup = coordinator_lookup
 
 
 async def abandon(client: Any) -> None:

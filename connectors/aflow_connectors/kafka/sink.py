@@ -8,8 +8,9 @@ from functools import partial
 from typing import Any, Final, Generic, TypeVar
 
 from aflow.connect import Committable, Delivery, Sink, SinkError, Writer, WriterContext
-from aflow.errors import FlowDefinitionError, RestoreError, shown
+from aflow.errors import FlowDefinitionError, shown
 from aflow_connectors.broker_arguments import checked_format, checked_function
+from aflow_connectors.commit_errors import check_one_owner
 from aflow_connectors.formats import Format, Json
 from aflow_connectors.kafka.client import LOST, aiokafka, connection
 from aflow_connectors.kafka.transactions import EpochCommitter, PreparedMessages, WriterId
@@ -100,11 +101,7 @@ class KafkaSink(Sink[T], Generic[T]):
             return
         epochs = [PreparedMessages.of(one, sink=name) for one in committables]
         owners = {epoch.id.owner for epoch in epochs}
-        if len(owners) > 1:
-            raise RestoreError(
-                f"sink {name!r} cannot resume: the checkpoint names messages of several owners, {sorted(owners)}, and "
-                f"one sink has one"
-            )
+        check_one_owner(name, owners, output="messages")
         if epochs:
             await self._recover(name, epochs)
         self._owners[name] = owners.pop() if owners else new_owner()

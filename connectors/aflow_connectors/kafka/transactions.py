@@ -33,7 +33,8 @@ from typing import Any, Final, cast
 import msgspec
 
 from aflow.connect import Committable, SinkError
-from aflow.errors import RestoreError, shown
+from aflow.errors import RestoreError
+from aflow_connectors.commit_errors import foreign_committable
 from aflow_connectors.kafka.client import (
     LOST,
     Connection,
@@ -128,10 +129,7 @@ class PreparedMessages:
                 return cls(WriterId(prefix, owner, writer, topic), checkpoint, blocks)
         except (AttributeError, KeyError, TypeError):
             pass  # of another kind: refused below
-        raise RestoreError(
-            f"sink {sink!r} cannot commit {shown(committable)}: the checkpoint was taken with another kind of sink "
-            f"under this name"
-        )
+        raise foreign_committable(sink, committable)
 
     def messages(self) -> Iterable[Output]:
         """Return the messages. Raises ``RestoreError`` if the checkpoint is damaged."""

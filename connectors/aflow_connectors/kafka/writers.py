@@ -9,6 +9,7 @@ from typing import Any, Final, Generic, TypeVar
 
 from aflow.connect import Batch, Committable, SinkError, Writer
 from aflow.errors import described, shown
+from aflow_connectors.commit_errors import repeated_checkpoint, uncovered_records
 from aflow_connectors.kafka.client import LOST, Connection, abandon, aiokafka, errors
 from aflow_connectors.kafka.output import PRODUCER, Output, explained, send
 from aflow_connectors.kafka.transactions import EpochCommitter, PreparedMessages, packed
@@ -105,10 +106,7 @@ class TransactionWriter(Writer[T]):
         blocks, self._blocks = tuple(self._blocks), []
         last = self._committer.last
         if last is not None and checkpoint <= last:
-            raise SinkError(
-                f"sink {self._mapper.sink!r}: checkpoint {last} of this sink was written already, and now it gets "
-                f"{checkpoint}; was the storage of checkpoints replaced? Start fresh (restore='fresh')"
-            )
+            raise repeated_checkpoint(self._mapper.sink, last, checkpoint)
         if blocks:
             self._pending.add(checkpoint)
         # Also without messages: it tells a resumed job from a fresh one.
@@ -128,9 +126,7 @@ class TransactionWriter(Writer[T]):
     async def flush(self) -> None:
         """Raise ``SinkError`` if records are not covered by a checkpoint; nothing else remains to be done."""
         if self._blocks or self._pending:
-            raise SinkError(
-                f"sink {self._mapper.sink!r}: the input has ended, but no checkpoint covers the last records"
-            )
+            raise uncovered_records(self._mapper.sink)
 
     async def close(self) -> None:
         await self._committer.close()

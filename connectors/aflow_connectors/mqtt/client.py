@@ -8,6 +8,7 @@ confirmations from paho-mqtt.
 from __future__ import annotations
 
 import asyncio
+import socket
 from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
@@ -76,6 +77,10 @@ _RESERVED: Final = frozenset(
         "max_inflight_messages",
     }
 )
+
+
+#: Small packets, such as acknowledgements, are sent at once, as the other clients do: paho leaves Nagle's algorithm on.
+_NO_DELAY: Final = (socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
 
 
 class BrokerLost(ConnectionError):
@@ -255,6 +260,8 @@ class MqttConnection:
 
     def _made(self) -> Any:
         settings = {"keepalive": _KEEPALIVE, "timeout": PATIENCE, **self._server.settings}
+        if settings.get("transport") != "unix":
+            settings["socket_options"] = (_NO_DELAY, *(settings.get("socket_options") or ()))
         session = self._session
         if session is None:
             return aiomqtt.Client(**settings, protocol=aiomqtt.ProtocolVersion.V5, clean_start=True)

@@ -100,8 +100,7 @@ class SessionReader(Reader[T], Generic[T]):
                     return chunk
                 continue
             await self._retries.run(self._wait, renew=self._open)
-            now = asyncio.get_running_loop().time()
-            if self._pause.becomes_idle(self._ledger.unacknowledged, now):
+            if self._becomes_idle():
                 return Chunk([], self._ledger.position(), idle=True)
 
     async def on_checkpoint_completed(self, position: Position) -> None:
@@ -124,6 +123,13 @@ class SessionReader(Reader[T], Generic[T]):
         self._ledger.on_connection_lost()
         if connection is not None:
             await connection.close()
+
+    def _becomes_idle(self) -> bool:
+        """Return True once there was no message for ``idle_after``, and none was delivered at the end of the wait."""
+        if self._connection is not None and self._connection.delivered:
+            return False
+        now = asyncio.get_running_loop().time()
+        return self._pause.becomes_idle(self._ledger.unacknowledged, now)
 
     async def _chunk(self, connection: MqttConnection, limit: int) -> Chunk[T] | None:
         """Return the records of at most ``limit`` messages; None if all were read before."""

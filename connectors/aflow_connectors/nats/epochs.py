@@ -39,7 +39,8 @@ import msgspec
 import orjson
 
 from aflow.connect import Committable, ConnectorError, SinkError
-from aflow.errors import RestoreError, shown
+from aflow.errors import RestoreError
+from aflow_connectors.commit_errors import FENCED, foreign_committable
 from aflow_connectors.nats.client import (
     NOT_FOUND,
     JetStreamError,
@@ -132,10 +133,7 @@ class PreparedPublications:
                 return cls(progress, owner, writer, stream, checkpoint, previous, blocks)
         except (AttributeError, KeyError, TypeError):
             pass  # of another kind: refused below
-        raise RestoreError(
-            f"sink {sink!r} cannot commit {shown(committable)}: the checkpoint was taken with another kind of sink "
-            f"under this name"
-        )
+        raise foreign_committable(sink, committable)
 
     def messages(self) -> list[NatsMessage]:
         """Return the messages with their ids. Raises ``RestoreError`` if the checkpoint is damaged."""
@@ -320,9 +318,7 @@ class EpochPublisher:
         )
 
     def _fenced(self) -> ConnectorError:
-        return self._error(
-            "fenced: another job has resumed from a checkpoint of this one and writes now"
-        )
+        return self._error(FENCED)
 
     def _error(self, reason: str) -> ConnectorError:
         return self._link.error(reason)

@@ -8,12 +8,13 @@ from datetime import timedelta
 from typing import Any, Final, Generic, TypeVar
 
 from aflow.connect import Committable, Delivery, Sink, SinkError, Writer, WriterContext
-from aflow.errors import FlowDefinitionError, RestoreError, shown
+from aflow.errors import FlowDefinitionError, shown
 from aflow_connectors.broker_arguments import (
     checked_format,
     checked_function,
     checked_optional_name,
 )
+from aflow_connectors.commit_errors import check_one_owner
 from aflow_connectors.formats import Format, Json
 from aflow_connectors.messages import HeadersOf, MessageEncoder
 from aflow_connectors.nats.client import TIMEOUT, NatsLink, NatsServers
@@ -106,11 +107,7 @@ class NatsSink(Sink[T], Generic[T]):
             return
         epochs = [PreparedPublications.of(one, sink=name) for one in committables]
         places = {(epoch.owner, epoch.stream, epoch.progress) for epoch in epochs}
-        if len(places) > 1:
-            raise RestoreError(
-                f"sink {name!r} cannot resume: the checkpoint names output of several owners, {sorted(places)}, and "
-                f"one sink has one"
-            )
+        check_one_owner(name, places)
         run = new_owner()
         if epochs:
             link = self._link(name)

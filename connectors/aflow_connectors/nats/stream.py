@@ -262,6 +262,8 @@ class JetStreamReader(Reader[T], Generic[T]):
         self._forget_consumer()
         if self._subscription is not None and self._session is session:
             await self._subscription.unsubscribe()
+        if self._session is not session:
+            self._waiting_since = None  # messages of the time without a connection are on their way
         self._session = session
         inbox = self._inbox = session.new_inbox()
 

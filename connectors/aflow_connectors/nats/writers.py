@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Generic, TypeVar
 
 from aflow.connect import Batch, Committable, SinkError, Writer
+from aflow_connectors.commit_errors import repeated_checkpoint, uncovered_records
 from aflow_connectors.nats.client import JetStreamError, NatsLink
 from aflow_connectors.nats.epochs import EpochPublisher, PreparedPublications, packed_messages
 from aflow_connectors.nats.output import PublicationMapper
@@ -59,10 +60,7 @@ class PublicationWriter(Writer[T], Generic[T]):
     async def prepare(self, checkpoint: int) -> Committable:
         blocks, self._blocks = tuple(self._blocks), []
         if checkpoint <= self._last:
-            raise SinkError(
-                f"sink {self._sink!r}: checkpoint {self._last} of this sink was published already, and now it gets "
-                f"{checkpoint}; was the storage of checkpoints replaced? Start fresh (restore='fresh')"
-            )
+            raise repeated_checkpoint(self._sink, self._last, checkpoint)
         publisher = self._publisher
         # Also without messages: it tells a resumed job from a fresh one.
         epoch = PreparedPublications(
@@ -94,9 +92,7 @@ class PublicationWriter(Writer[T], Generic[T]):
     async def flush(self) -> None:
         """Raise ``SinkError`` if records are not covered by a checkpoint; nothing else remains to be done."""
         if self._blocks or self._pending:
-            raise SinkError(
-                f"sink {self._sink!r}: the input has ended, but no checkpoint covers the last records"
-            )
+            raise uncovered_records(self._sink)
 
     async def close(self) -> None:
         await self._link.close()

@@ -215,7 +215,10 @@ def _translated(closed: Callable[[], bool]) -> Generator[None]:
 
 @dataclass(frozen=True, slots=True)
 class Server:
-    """Address of a database, and the arguments of the client. Raises ``FlowDefinitionError`` for invalid ones."""
+    """Address of a database, and the arguments of the client. Raises ``FlowDefinitionError`` for invalid ones.
+
+    Imports ``asyncpg``, which takes some tenths of a second: in a job that would block the event loop.
+    """
 
     owner: str
     dsn: str = field(repr=False)
@@ -245,6 +248,7 @@ class Server:
                 f"{self.owner}: timeout= must be a positive timedelta, not {shown(self.timeout)}"
             )
         checked_reconnect(self.owner, self.reconnect)
+        load_client()
 
     @property
     def place(self) -> str:

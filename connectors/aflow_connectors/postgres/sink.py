@@ -7,7 +7,8 @@ from datetime import timedelta
 from typing import Final, Generic, TypeVar, cast
 
 from aflow.connect import Committable, Delivery, Sink, SinkError, Writer, WriterContext
-from aflow.errors import FlowDefinitionError, RestoreError, shown
+from aflow.errors import FlowDefinitionError, shown
+from aflow_connectors.commit_errors import check_one_owner
 from aflow_connectors.owners import new_owner
 from aflow_connectors.postgres.client import TIMEOUT, Rejected, Server, ServerLink, ServerSession
 from aflow_connectors.postgres.staged_rows import (
@@ -91,11 +92,7 @@ class _TableSink(Sink[T], Generic[T]):
             return
         prepared = [PreparedEpoch.of(one, sink=name) for one in committables]
         owners = {one.owner for one in prepared}
-        if len(owners) > 1:
-            raise RestoreError(
-                f"sink {name!r} cannot resume: the checkpoint names rows of several owners, {sorted(owners)}, and one "
-                f"sink has one"
-            )
+        check_one_owner(name, owners, output="rows")
         link = self._link(name)
         try:
             owner = owners.pop() if owners else new_owner()

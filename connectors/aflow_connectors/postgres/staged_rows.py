@@ -23,7 +23,8 @@ from typing import Final
 import msgspec
 
 from aflow.connect import Committable
-from aflow.errors import RestoreError, shown
+from aflow.errors import RestoreError
+from aflow_connectors.commit_errors import foreign_committable
 from aflow_connectors.owners import is_owner
 from aflow_connectors.postgres.client import ServerSession
 from aflow_connectors.postgres.table import TableColumns, WriteMethod, quoted
@@ -85,10 +86,7 @@ class PreparedEpoch(msgspec.Struct, frozen=True):
                 return found
         except msgspec.ValidationError:
             pass  # of another kind: refused below
-        raise RestoreError(
-            f"sink {sink!r} cannot commit {shown(committable)}: the checkpoint was taken with another kind of sink "
-            f"under this name"
-        )
+        raise foreign_committable(sink, committable)
 
 
 @dataclass(frozen=True, slots=True)

@@ -91,8 +91,7 @@ class AcknowledgingReader(Reader[T], Generic[T]):
                 return None
             else:
                 await self._retries.run(self._wait, renew=self._open)
-                now = asyncio.get_running_loop().time()
-                if self._pause.becomes_idle(self._ledger.unacknowledged, now):
+                if self._becomes_idle():
                     return Chunk([], self._ledger.position(), idle=True)
 
     async def on_checkpoint_completed(self, position: Position) -> None:
@@ -116,6 +115,13 @@ class AcknowledgingReader(Reader[T], Generic[T]):
         self._ledger.on_connection_lost()
         if channel is not None:
             await channel.close()
+
+    def _becomes_idle(self) -> bool:
+        """Return True once there was no message for ``idle_after``, and none was delivered at the end of the wait."""
+        if self._channel is not None and self._channel.delivered:
+            return False
+        now = asyncio.get_running_loop().time()
+        return self._pause.becomes_idle(self._ledger.unacknowledged, now)
 
     async def _chunk(self, channel: AmqpChannel, limit: int) -> Chunk[T] | None:
         """Return the records of at most ``limit`` messages; None if all were read before."""

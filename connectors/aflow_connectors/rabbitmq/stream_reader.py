@@ -257,6 +257,8 @@ class OffsetReader(Reader[T], Generic[T]):
         after, since = self._settings.idle_after, self._waiting_since
         if after is None or since is None or self._is_idle or self._next < self._known_end:
             return False
+        if self._channel is not None and self._channel.delivered:
+            return False
         self._is_idle = asyncio.get_running_loop().time() - since >= after
         return self._is_idle
 

@@ -28,6 +28,7 @@ import msgspec
 
 from aflow.connect import Committable, SinkError
 from aflow.errors import RestoreError, shown
+from aflow_connectors.commit_errors import FENCED, foreign_committable
 from aflow_connectors.owners import is_owner, new_owner
 from aflow_connectors.redis.client import RedisLink
 from aflow_connectors.redis.scripts import BEGIN, WRITE
@@ -113,10 +114,7 @@ class PreparedCommands:
                 return cls(state, owner, writer, kind, checkpoint, after, blocks)
         except (AttributeError, KeyError, TypeError, ValueError):
             pass  # of another kind: refused below
-        raise RestoreError(
-            f"sink {sink!r} cannot commit {shown(committable)}: the checkpoint was taken with another kind of sink "
-            f"under this name"
-        )
+        raise foreign_committable(sink, committable)
 
 
 class OutputRun:
@@ -220,9 +218,7 @@ class EpochCommands:
             self._link, self.output.key, identity, commands, kind=epoch.kind
         )
         if answer == "fenced":
-            raise self._link.error(
-                "fenced: another job has resumed from a checkpoint of this one and writes now"
-            )
+            raise self._link.error(FENCED)
         if answer != "done":
             # A script whose answer was lost has written it.
             progress = WrittenBlocks() if answer == "none" else WrittenBlocks.parse(answer)

@@ -7,8 +7,9 @@ from datetime import timedelta
 from typing import Any, Final, Generic, TypeVar
 
 from aflow.connect import Committable, Delivery, Sink, SinkError, Writer, WriterContext
-from aflow.errors import FlowDefinitionError, RestoreError, described, shown
+from aflow.errors import FlowDefinitionError, described, shown
 from aflow_connectors.broker_arguments import checked_format, checked_function
+from aflow_connectors.commit_errors import check_one_owner
 from aflow_connectors.formats import Format, Json, Raw
 from aflow_connectors.message import Message
 from aflow_connectors.messages import HeadersOf, MessageEncoder
@@ -63,11 +64,7 @@ class _CommandSink(Sink[T], Generic[T]):
             return
         epochs = [PreparedCommands.of(one, sink=name) for one in committables]
         states = {(epoch.state, epoch.owner) for epoch in epochs}
-        if len(states) > 1:
-            raise RestoreError(
-                f"sink {name!r} cannot resume: the checkpoint names output of several owners, {sorted(states)}, and "
-                f"one sink has one"
-            )
+        check_one_owner(name, states)
         self._outputs.pop(name, None)
         link = self._link(name)
         try:

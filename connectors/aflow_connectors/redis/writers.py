@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
 from aflow.connect import Batch, Committable, SinkError, Writer
+from aflow_connectors.commit_errors import repeated_checkpoint, uncovered_records
 from aflow_connectors.redis.client import RedisLink
 from aflow_connectors.redis.epochs import (
     EpochCommands,
@@ -103,10 +104,7 @@ class BlockWriter(Writer[T], Generic[T]):
             self._seal()
         blocks, self._blocks = tuple(self._blocks), []
         if checkpoint <= self._after.checkpoint:
-            raise SinkError(
-                f"sink {self._sink!r}: checkpoint {self._after.checkpoint} of this sink was written already, and now "
-                f"it gets {checkpoint}; was the storage of checkpoints replaced? Start fresh (restore='fresh')"
-            )
+            raise repeated_checkpoint(self._sink, self._after.checkpoint, checkpoint)
         committer = self._committer
         output = committer.output
         # Also without output: it tells a resumed job from a fresh one.
@@ -139,9 +137,7 @@ class BlockWriter(Writer[T], Generic[T]):
     async def flush(self) -> None:
         """Raise ``SinkError`` if records are not covered by a checkpoint; nothing else remains to be done."""
         if self._open.records or self._blocks or self._pending:
-            raise SinkError(
-                f"sink {self._sink!r}: the input has ended, but no checkpoint covers the last records"
-            )
+            raise uncovered_records(self._sink)
 
     async def close(self) -> None:
         await self._link.close()

@@ -28,7 +28,8 @@ from typing import IO, Final, cast
 
 from aflow.checkpoints import BucketError, NoObject
 from aflow.connect import Committable, SinkError
-from aflow.errors import RestoreError, shown
+from aflow.errors import RestoreError
+from aflow_connectors.commit_errors import foreign_committable
 from aflow_connectors.files.compression import compressed
 from aflow_connectors.files.output.names import Parts
 from aflow_connectors.files.output.output_file import SinkOutput
@@ -119,10 +120,7 @@ class PreparedObject:
                     return cls(number, name, size, owner, place, token, run)
             case _:
                 pass
-        raise RestoreError(
-            f"sink {folder.sink!r} cannot commit {shown(committable)}: the checkpoint was taken with another kind of "
-            f"sink under this name"
-        )
+        raise foreign_committable(folder.sink, committable)
 
 
 class ObjectFolder:

@@ -13,6 +13,7 @@ from anyio import to_thread
 
 from aflow.checkpoints import BucketError, NoObject, ObjectInfo
 from aflow.connect import BadRecord, Chunk, Position, Reader, Source, SourceError, Split, Tag
+from aflow.errors import shown
 from aflow_connectors.files.csv import CsvSource
 from aflow_connectors.files.jsonl import JsonLinesSource, JsonObject
 from aflow_connectors.files.parquet import ParquetSource
@@ -139,7 +140,7 @@ def _of(position: Position, place: str) -> tuple[str | None, Position | None]:
         parts = cast(Sequence[object], position)
         if len(parts) == 2 and isinstance(parts[0], str):
             return parts[0], parts[1]
-    raise SourceError(f"{place}: {position!r} is not a position in an object")
+    raise SourceError(f"{place}: {shown(position)} is not a position in an object")
 
 
 def _expression(pattern: str) -> re.Pattern[str]:

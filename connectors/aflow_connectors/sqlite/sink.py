@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import Final, Generic, TypeVar
 
 from aflow.connect import Committable, Delivery, Sink, Writer, WriterContext
-from aflow.errors import FlowDefinitionError, RestoreError, shown
+from aflow.errors import FlowDefinitionError, shown
 from aflow_connectors.arguments import checked_path
+from aflow_connectors.commit_errors import check_one_owner
 from aflow_connectors.owners import new_owner
 from aflow_connectors.rows import (
     RowMapper,
@@ -116,11 +117,7 @@ class SqliteSink(_TableSink[T]):
         """
         prepared = [PreparedRows.of(one, sink=name) for one in committables]
         owners = {one.owner for one in prepared}
-        if len(owners) > 1:
-            raise RestoreError(
-                f"sink {name!r} cannot resume: the checkpoint names rows of several owners, {sorted(owners)}, and one "
-                f"sink has one"
-            )
+        check_one_owner(name, owners, output="rows")
         database, blocking = self._database(name), WorkerThread()
         staging = StagingTable(database, self.table, owners.pop() if owners else new_owner())
         try:

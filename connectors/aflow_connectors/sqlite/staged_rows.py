@@ -23,6 +23,7 @@ from typing import Final, cast
 from aflow.connect import Committable
 from aflow.errors import RestoreError, shown
 from aflow.model.codecs import PLAIN, CodecError
+from aflow_connectors.commit_errors import foreign_committable
 from aflow_connectors.rows import RowRejected
 from aflow_connectors.sqlite.database import Database, Row, text
 from aflow_connectors.sqlite.rows import insert
@@ -86,10 +87,7 @@ class PreparedRows:
                 return cls(writer, epoch, checkpoint, rows, tuple(columns), owner, path)
         except (AttributeError, KeyError, TypeError, UnicodeEncodeError):
             pass  # of another kind: refused below
-        raise RestoreError(
-            f"sink {sink!r} cannot commit {shown(committable)}: the checkpoint was taken with another kind of sink "
-            f"under this name"
-        )
+        raise foreign_committable(sink, committable)
 
 
 class StagingTable:

@@ -24,8 +24,8 @@ from flights.lookups.capacity import Capacities
 from flights.lookups.faults import Faults
 from flights.lookups.service import HOST, Counts, WeatherService, read_observations, served
 
-#: Timeout of the end of the child, which has only sockets to close.
-_END_TIMEOUT_S: Final = 5.0
+#: Timeout of a request of the counts, and of the end of the child, which has only sockets to close.
+_TIMEOUT_S: Final = 60.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,7 +53,7 @@ class ServiceProcess:
 
     def counts(self) -> Counts:
         """Request the counts of the service. Blocks."""
-        with urlopen(f"{self.url}/counts", timeout=_END_TIMEOUT_S) as answer:
+        with urlopen(f"{self.url}/counts", timeout=_TIMEOUT_S) as answer:
             return msgspec.json.decode(answer.read(), type=Counts)
 
 
@@ -89,7 +89,7 @@ def service_process(settings: Settings) -> Generator[ServiceProcess]:
 
 def _end(process: subprocess.Popen[bytes]) -> None:
     try:
-        process.wait(_END_TIMEOUT_S)
+        process.wait(_TIMEOUT_S)
     except BaseException:  # a second Ctrl-C, too
         process.kill()
         raise

@@ -214,6 +214,16 @@ async def test_a_file_in_place_of_the_lock_is_neither_changed_nor_removed(tmp_pa
 
 
 @pytest.mark.asyncio
+async def test_a_link_to_nothing_in_place_of_the_lock_is_an_error(tmp_path: Path) -> None:
+    (tmp_path / ".out.jsonl.inprogress").symlink_to(tmp_path / "nothing")
+
+    with pytest.raises(SinkError, match="No such file"):
+        await write(JsonLinesSink(tmp_path / "out.jsonl"), [1])
+
+    assert not (tmp_path / "nothing").exists()
+
+
+@pytest.mark.asyncio
 async def test_a_manifest_of_another_owner_proves_nothing(tmp_path: Path) -> None:
     job = await finished(JsonLinesSink(tmp_path))
     (manifest,) = tmp_path.glob("*.manifest")

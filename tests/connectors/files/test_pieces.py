@@ -182,6 +182,18 @@ async def test_after_a_crash_pieces_of_the_checkpoint_remain_and_others_are_remo
 
 
 @pytest.mark.asyncio
+async def test_a_kill_before_the_lock_has_its_content_leaves_nothing_for_later_runs(
+    tmp_path: Path,
+) -> None:
+    (tmp_path / ".part-00000.jsonl.inprogress").touch()
+
+    committables = await crashed(tmp_path, [1])
+    await JsonLinesSink(tmp_path).recover("out", committables)
+
+    assert files_in(tmp_path) == ["part-00000-000001.jsonl"]
+
+
+@pytest.mark.asyncio
 async def test_recovering_twice_changes_nothing(tmp_path: Path) -> None:
     committables = await crashed(tmp_path, [1], [2])
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+import asyncio
+from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any, Final
@@ -12,6 +13,7 @@ from aflow.connect import Position, Reader, Source, Split
 from aflow.graph.guarantee import RecoveryMode, after_crash
 from aflow.testing import CollectSink
 from aflow_connectors.reconnect import Reconnect
+from tests.runtime.builtin_connectors.helpers import eventually
 
 #: Attempts follow each other quickly, and end soon.
 FAST: Final = Reconnect(
@@ -44,6 +46,16 @@ async def read(reader: Reader[Any], count: int, limit: int = 100) -> list[Any]:
             break
         values += chunk.values
     return values
+
+
+async def read_nothing(reader: Reader[Any], until: Callable[[], bool]) -> None:
+    """Read ``until`` returns True, in vain."""
+    reading = asyncio.create_task(read(reader, 1))
+    await eventually(until)
+    was_done = reading.done()
+    reading.cancel()
+    await asyncio.wait([reading])
+    assert not was_done
 
 
 async def read_from(source: Source[Any], count: int, position: Position | None = None) -> list[Any]:

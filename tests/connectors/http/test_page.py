@@ -34,7 +34,7 @@ def served(ledger: Ledger) -> Generator[str]:
 
     thread = Thread(target=lambda: asyncio.run(serve()))
     thread.start()
-    url, loop, ended = started.get(timeout=30)
+    url, loop, ended = started.get(timeout=60)
     try:
         yield url
     finally:

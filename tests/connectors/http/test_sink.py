@@ -21,6 +21,7 @@ from aflow_connectors.message import Message
 from tests.connectors.http.reading import FAST, HASTY
 from tests.connectors.http.service import Ledger, answering, serving
 from tests.connectors.proxy import Proxy
+from tests.runtime.builtin_connectors.helpers import eventually
 
 pytestmark = pytest.mark.asyncio
 
@@ -116,16 +117,17 @@ async def test_a_record_without_a_form_is_an_error_that_shows_it(
 async def test_records_linger_until_the_request_is_full_or_the_time_is_over() -> None:
     ledger = Ledger()
     async with serving(ledger.handle) as url:
-        sink = HttpSink[int](url, max_records=3, linger=timedelta(milliseconds=50))
-        async with opened(sink) as writer:
+        async with opened(HttpSink[int](url, max_records=3, linger=timedelta(hours=1))) as writer:
             for n in range(4):
                 await write(writer, [n])
-            at_once = [count for _, count in ledger.requests]
-            await asyncio.sleep(0.12)
-            later = [count for _, count in ledger.requests]
+            await eventually(lambda: bool(ledger.requests))
+        async with opened(
+            HttpSink[int](url, max_records=3, linger=timedelta(milliseconds=5))
+        ) as writer:
+            await write(writer, [4])
+            await eventually(lambda: len(ledger.requests) == 2)
 
-    assert at_once in ([], [3])  # it is being sent
-    assert later == [3, 1]
+    assert [count for _, count in ledger.requests] == [3, 1]
 
 
 async def test_so_many_requests_are_in_flight_and_writes_wait_for_them() -> None:

@@ -16,6 +16,8 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
+from tests.connectors.ports import free_ports
+
 # aiokafka has no complete types.
 aiokafka: Any = import_module("aiokafka")
 administration: Any = import_module("aiokafka.admin")
@@ -63,6 +65,10 @@ broker.heartbeat.interval.ms=200
 """
 
 
+#: Seconds within which the broker starts. Long: one that cannot start ends, and the machine may be busy.
+_STARTING: Final = 300.0
+
+
 class Broker:
     """A broker in a process of its own, with its data in ``folder``.
 
@@ -74,7 +80,7 @@ class Broker:
         self._command = ["java", *_JAVA, "-cp", classpath]
         self._properties = folder / "server.properties"
         self._log = folder / "log"
-        port, sasl, controller, proxied = _free_ports(4)
+        port, sasl, controller, proxied = free_ports(4)
         self._port = port
         self.servers = f"127.0.0.1:{port}"
         self.sasl_servers = f"127.0.0.1:{sasl}"
@@ -103,10 +109,12 @@ class Broker:
             self._process = subprocess.Popen(
                 [*self._command, "kafka.Kafka", str(self._properties)], stdout=log, stderr=log
             )
-        until = time.monotonic() + 60
+        until = time.monotonic() + _STARTING
         while True:
             assert self._process.poll() is None, self._log.read_text()
-            assert time.monotonic() < until, f"no broker after a minute: {self._log.read_text()}"
+            assert time.monotonic() < until, (
+                f"no broker after {_STARTING:.0f} s: {self._log.read_text()}"
+            )
             try:
                 socket.create_connection(("127.0.0.1", self._port), timeout=1).close()
             except OSError:
@@ -138,7 +146,7 @@ class Broker:
         process, self._process = self._process, None
         if process is not None:
             process.send_signal(number)
-            process.wait(30)
+            process.wait(120)
 
 
 class Cluster:
@@ -271,14 +279,3 @@ async def _started(consumer: Any) -> AsyncGenerator[None]:
         yield
     finally:
         await consumer.stop()
-
-
-def _free_ports(count: int) -> list[int]:
-    sockets = [socket.socket() for _ in range(count)]
-    try:
-        for one in sockets:
-            one.bind(("127.0.0.1", 0))
-        return [one.getsockname()[1] for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()

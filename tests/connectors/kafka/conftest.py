@@ -11,7 +11,7 @@ import pytest
 
 from tests.conftest import IN_CI
 from tests.connectors.kafka.broker import PROJECT, Broker, Cluster
-from tests.connectors.server_process import free_port
+from tests.connectors.ports import free_port
 
 
 def _missing(reason: str) -> None:

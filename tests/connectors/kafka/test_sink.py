@@ -313,7 +313,7 @@ async def test_a_frozen_broker_is_backpressure(own_broker: Broker) -> None:
     await asyncio.sleep(0.3)
     was_done = committing.done()
     own_broker.resume()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(300):
         await committing
     await writer.close()
 

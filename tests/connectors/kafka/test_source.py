@@ -37,7 +37,7 @@ async def values(reader: Reader[Any], count: int) -> list[Any]:
     """Read ``count`` values or to the end, and close the reader."""
     found: list[Any] = []
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(300):
             while len(found) < count and (chunk := await reader.read(100)) is not None:
                 found += chunk.values
     finally:
@@ -46,7 +46,7 @@ async def values(reader: Reader[Any], count: int) -> list[Any]:
 
 
 async def until_chunk(reader: Reader[Any], wanted: Callable[[Chunk[Any]], bool]) -> Chunk[Any]:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(300):
         while True:
             chunk = await reader.read(100)
             assert chunk is not None
@@ -221,7 +221,7 @@ async def test_a_compacted_topic_has_gaps(kafka: Cluster) -> None:
     await kafka.produce(topic, [b"3"], key=b"other")
     source = KafkaSource(kafka.servers, topic, of=int, messages=True, until="now")
 
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(300):
         while len(found := await values(await opened(source), 9)) > 2:  # noqa: ASYNC110
             await asyncio.sleep(0.05)  # until the broker has compacted it
 
@@ -250,7 +250,7 @@ async def test_a_policy_continues_after_lost_records(
 
     reader = await opened(source, 1)
     reading = asyncio.create_task(values(reader, len(expected)))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(300):
         while not any(getattr(one, "event", "") == "offsets_lost" for one in caplog.records):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     await kafka.produce(topic, [b"3"])
@@ -285,7 +285,7 @@ async def test_a_pattern_finds_new_topics_and_partitions_from_their_first_record
     await kafka.create(name=second)
     await kafka.add_partitions(first, 2)
     await kafka.produce(first, [b"7"], partition=1)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(300):
         while len(splits := await source.splits()) < 3:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 
@@ -335,7 +335,7 @@ async def test_wrong_credentials_fail_at_once(own_broker: Broker) -> None:
 
     assert await source("right").splits() == []
     with pytest.raises(SourceError, match="refuses the connection") as caught:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(300):
             await source("wrong-secret").splits()
     assert "wrong-secret" not in str(caught.value)
 

@@ -1,6 +1,7 @@
 """A pipeline for tests that kill it: ``python -m tests.connectors.mqtt.pipeline`` (see main).
 
-It writes the numbers of a topic to files, and to another topic. It ends when it has counted each number below COUNT.
+It writes the numbers of a topic to files, and to another topic. It ends when it has counted each number below COUNT,
+and the file ``go`` exists in its folder.
 """
 
 from __future__ import annotations
@@ -60,6 +61,8 @@ async def main(url: str, topic: str, folder: str) -> None:
         on_event=lambda event: print(type(event).__name__, flush=True),
     ) as job:
         await done.wait()
+        while not (path / "go").exists():  # noqa: ASYNC110 - another process creates it
+            await asyncio.sleep(0.01)
         await job.stop()
 
 

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
+from tests.connectors.ports import free_ports
 from tests.connectors.processes import (
     accepts_in_time,
-    free_ports,
     owned_by_server,
     server_folder,
     started,
@@ -49,7 +49,7 @@ allow_anonymous false
 password_file {folder}/passwords
 acl_file {folder}/access
 """
-_STARTING: Final = 30.0
+_STARTING: Final = 300.0
 
 
 def program(name: str) -> str | None:
@@ -159,11 +159,21 @@ class Mqtt:
         async with self.client(identifier=client_id, clean_start=False, expiry=3600) as client:
             while count is None or len(found) < count:
                 try:
-                    async with asyncio.timeout(0.3 if count is None else 20):
+                    async with asyncio.timeout(0.3 if count is None else 300):
                         found.append(await anext(aiter(client.messages)))
                 except TimeoutError:
                     assert count is None, f"{len(found)} messages instead of {count}"
                     break
+        return found
+
+    async def numbers(self, client_id: str, count: int) -> set[int]:
+        """Return the numbers in the messages of a session, which may be repeated, when there are ``count``."""
+        found: set[int] = set()
+        async with self.client(identifier=client_id, clean_start=False, expiry=3600) as client:
+            messages = aiter(client.messages)
+            async with asyncio.timeout(300):
+                while len(found) < count:
+                    found.add(int((await anext(messages)).payload))
         return found
 
     @asynccontextmanager

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import uuid
 from collections.abc import Callable
 from datetime import timedelta
@@ -51,7 +52,7 @@ async def read(reader: Reader[Any], count: int) -> tuple[list[Any], Any]:
     """Read ``count`` values. Return them, and the position after them."""
     found: list[Any] = []
     position: Any = None
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(300):
         while len(found) < count:
             chunk = await reader.read(count - len(found))
             assert chunk is not None
@@ -61,7 +62,7 @@ async def read(reader: Reader[Any], count: int) -> tuple[list[Any], Any]:
 
 
 async def until_chunk(reader: Reader[Any], wanted: Callable[[Chunk[Any]], bool]) -> Chunk[Any]:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(300):
         while True:
             chunk = await reader.read(100)
             assert chunk is not None
@@ -257,7 +258,7 @@ async def test_more_messages_than_the_prefetch_wait_for_a_checkpoint(
     _, position = await read(reader, 4)
 
     waiting = asyncio.create_task(read(reader, 2))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(300):
         while "prefetch_exhausted" not in events(caplog):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     assert not waiting.done()
@@ -320,7 +321,7 @@ async def test_a_second_client_of_a_session_takes_it_over_and_is_suspected(
     waiting = asyncio.create_task(reader.read(1))
 
     second = await opened(MqttSource(mqtt.url, topic, client_id=topic))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(300):
         while "connection_lost" not in events(caplog):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     waiting.cancel()
@@ -342,7 +343,7 @@ async def test_wrong_credentials_fail_at_once_and_are_not_shown(own_broker: Mosq
     await reader.close()
 
     with pytest.raises(SourceError, match="refuses the connection") as caught:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(300):
             await opened(guarded(own_broker, "allowed/x", "my-secret"))
 
     assert "my-secret" not in str(caught.value)
@@ -381,9 +382,56 @@ async def test_a_job_needs_checkpoints_and_stops_with_acknowledged_messages(
     running, out = flow()
     checkpointing = af.Checkpointing(storage=tmp_path, every=timedelta(milliseconds=20))
     async with running.start(checkpointing=checkpointing) as job:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(300):
             while len(out.values) < 300:  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         await job.stop()
 
     assert out.values == list(range(300))
+
+
+async def test_a_message_that_ends_a_wait_does_not_make_a_source_idle(
+    mqtt: Mqtt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aflow_connectors.mqtt.session_reader._SLICE", 30.0)
+    topic = name()
+    idle_after = timedelta(microseconds=1)
+    reader = await opened(
+        MqttSource(mqtt.url, topic, client_id=topic, of=int, idle_after=idle_after)
+    )
+    await reader.read(10)  # the start
+
+    waiting = asyncio.create_task(reader.read(10))
+    await mqtt.publish(topic, [b"1"])
+    chunk = await waiting
+    await reader.close()
+
+    assert chunk is not None
+    assert (chunk.values, chunk.idle) == ([1], False)
+
+
+async def test_a_connection_sends_small_packets_at_once(
+    mqtt: Mqtt, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    aiomqtt: Any = import_module("aiomqtt")
+    create, clients = aiomqtt.Client, list[Any]()
+
+    def create_and_keep(**settings: Any) -> Any:
+        clients.append(create(**settings))
+        return clients[-1]
+
+    monkeypatch.setattr("aflow_connectors.mqtt.client.aiomqtt.Client", create_and_keep)
+    topic = name()
+    options = [(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)]
+
+    reader = await opened(
+        MqttSource(mqtt.url, topic, client_id=topic, client={"socket_options": options})
+    )
+    connected: socket.socket = clients[-1]._client.socket()
+    found = [
+        connected.getsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY),
+        connected.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE),
+    ]
+    await reader.close()
+
+    assert all(found)

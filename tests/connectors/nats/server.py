@@ -11,7 +11,8 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 from urllib.parse import urlsplit
 
-from tests.connectors.server_process import ServerProcess, free_port, program_of, server_folder
+from tests.connectors.ports import free_port
+from tests.connectors.server_process import ServerProcess, program_of, server_folder
 
 T = TypeVar("T")
 

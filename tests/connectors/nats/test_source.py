@@ -34,7 +34,7 @@ async def values(reader: Reader[Any], count: int) -> list[Any]:
     """Read ``count`` values or to the end, and close the reader."""
     found: list[Any] = []
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(300):
             while len(found) < count and (chunk := await reader.read(100)) is not None:
                 found += chunk.values
     finally:
@@ -43,7 +43,7 @@ async def values(reader: Reader[Any], count: int) -> list[Any]:
 
 
 async def until_chunk(reader: Reader[Any], wanted: Callable[[Chunk[Any]], bool]) -> Chunk[Any]:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(300):
         while True:
             chunk = await reader.read(100)
             assert chunk is not None
@@ -394,7 +394,7 @@ async def at_the_end(server: NatsServer, stream: str, patch: pytest.MonkeyPatch)
     inner: Any = reader
     await until_chunk(reader, lambda chunk: chunk.values == texts(1))
     await until_chunk(reader, lambda chunk: chunk.idle)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(300):
         while inner._requested:  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     return reader
@@ -486,13 +486,13 @@ async def test_wrong_credentials_and_permissions_fail_at_once(
     await own_nats.create(stream)
 
     with pytest.raises(SourceError, match=r"access is denied: .*Authorization") as wrong:
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(300):
             await NatsSource(own_nats.url_of("tester:wrong-secret"), stream).splits()
     limited = NatsSource(
         own_nats.url_of("limited:right"), stream, timeout=timedelta(milliseconds=200)
     )
     with pytest.raises(SourceError, match=r"access is denied: .*[Pp]ermissions [Vv]iolation"):
-        async with asyncio.timeout(10):
+        async with asyncio.timeout(300):
             await opened(limited)
     assert "wrong-secret" not in str(wrong.value)
 

@@ -66,7 +66,10 @@ def expected(count: int) -> list[Result]:
 
 
 def run(name: str, settings: Mapping[str, str], parallelism: int, events: Path, log: Path) -> None:
-    """Run the job in this process. Append the type of each event to ``events``, and what is logged to ``log``."""
+    """Run the job in this process. Append a line for each event to ``events``, and what is logged to ``log``.
+
+    The line is the type of the event, or the outcome of a checkpoint.
+    """
     for path, descriptor in ((events, 1), (log, 2)):
         file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
         os.dup2(file, descriptor)
@@ -74,8 +77,16 @@ def run(name: str, settings: Mapping[str, str], parallelism: int, events: Path, 
     asyncio.run(_run(name, settings, parallelism))
 
 
+def line_of(outcome: af.checkpoints.Outcome) -> str:
+    """Return the line for the end of a checkpoint."""
+    return f"checkpoint {outcome.name}"
+
+
 def _print_event(event: object) -> None:
-    print(type(event).__name__, flush=True)
+    if isinstance(event, af.checkpoints.CheckpointInfo):
+        print(line_of(event.outcome), flush=True)
+    else:
+        print(type(event).__name__, flush=True)
 
 
 async def _run(name: str, settings: Mapping[str, str], parallelism: int) -> None:

@@ -13,12 +13,12 @@ from typing import Final, Self
 
 from tests.connectors.kafka.broker import PROJECT, Broker
 from tests.connectors.nats.server import NatsServer, nats_program, running_nats
+from tests.connectors.ports import free_port
 from tests.connectors.postgres import server as postgres
 from tests.connectors.rabbitmq import server as rabbitmq
 from tests.connectors.redis.server import TestServer, redis_program, running_redis
 from tests.connectors.s3.server import S3Server
 from tests.connectors.s3.server import running as running_s3
-from tests.connectors.server_process import free_port
 
 _MISSING: Final = "no {} server is installed: scripts/have-{}"
 

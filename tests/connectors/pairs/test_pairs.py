@@ -11,9 +11,11 @@ from random import Random
 
 import pytest
 
-from tests.connectors.pairs.job import expected
+from aflow.checkpoints import Outcome
+from tests.connectors.pairs.attempt import Attempts
+from tests.connectors.pairs.job import expected, line_of
 from tests.connectors.pairs.pair import MODULES, parts_of
-from tests.connectors.pairs.run import Disturbance, differences, plan, run_pair
+from tests.connectors.pairs.run import Disturbance, differences, plan, run_pair, stands_still
 from tests.connectors.pairs.servers import ServerMissing, Servers
 from tests.connectors.skips import skip_or_fail
 
@@ -59,6 +61,24 @@ def test_a_result_that_is_missing_repeated_or_wrong_is_a_difference() -> None:
         "out: 1 results are missing, as [(1, 0, 8)]",
         "out: 1 results are wrong or repeated, as [(1, 0, 9)]",
     ]
+
+
+def test_results_of_later_windows_of_all_keys_show_that_a_missing_one_is_lost() -> None:
+    wanted = [(0, 0, 7), (1, 0, 8)]
+
+    assert stands_still(wanted, [(0, 0, 7)])
+    assert stands_still(wanted, [(0, 0, 7), (0, 100, 9)])
+    assert not stands_still(wanted, [(0, 0, 7), (0, 100, 9), (1, 100, 3)])
+
+
+def test_a_failed_checkpoint_is_no_progress_of_a_job(tmp_path: Path) -> None:
+    attempts = Attempts("kafka-kafka", {}, tmp_path)
+    lines = [line_of(Outcome.FAILED), line_of(Outcome.COMPLETED), line_of(Outcome.SUBSUMED)]
+    (tmp_path / "events").write_text("".join(f"{line}\n" for line in lines))
+
+    attempts.look()
+
+    assert attempts.checkpoints == 1
 
 
 def test_a_plan_kills_jobs_and_servers_and_disturbs_connections() -> None:

@@ -107,7 +107,7 @@ async def more_than(address: str, count: int, job: Process) -> int:
 
 async def complete(address: str, job: Process) -> None:
     """Wait until the job has written the last version of all rows. Fails after a while."""
-    until = time.monotonic() + 60
+    until = time.monotonic() + 300
     while wrong := await fetch(address, WRONG):
         assert job.returncode is None, (await job.communicate())[1].decode()
         assert time.monotonic() < until, wrong[:5]

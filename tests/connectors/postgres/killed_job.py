@@ -1,7 +1,7 @@
-"""A job that the tests kill: ``python -m tests.connectors.postgres.killed_job ADDRESS FOLDER PARALLELISM``.
+"""A job that the tests kill: ``python -m tests.connectors.postgres.killed_job ADDRESS FOLDER PARALLELISM LAST``.
 
 A table is read, each row passes an async call, windows are summed by key, and both sinks of PostgreSQL write the sums.
-The job is restored from its checkpoints in FOLDER, if there are any.
+The job is restored from its checkpoints in FOLDER, if there are any. It waits for ever before the row after id LAST.
 """
 
 from __future__ import annotations
@@ -33,12 +33,13 @@ class Sum(NamedTuple):
     total: int
 
 
-async def called(event: Event) -> Event:
-    await asyncio.sleep(0.004)
-    return event
+def flow_of(address: str, last: int) -> af.Flow:
+    async def called(event: Event) -> Event:
+        await asyncio.sleep(0.004)
+        if event.id > last:
+            await asyncio.Event().wait()
+        return event
 
-
-def flow_of(address: str) -> af.Flow:
     flow = af.Flow("killed")
     source = PostgresTable(address, "events", key="id", of=Event, page=50)
     sums = (
@@ -55,9 +56,10 @@ def flow_of(address: str) -> af.Flow:
     return flow
 
 
-async def main(address: str, folder: str, parallelism: str) -> None:
+async def main(address: str, folder: str, parallelism: str, last: str) -> None:
     checkpointing = af.Checkpointing(storage=folder, every=timedelta(milliseconds=100))
-    await flow_of(address).run(checkpointing=checkpointing, parallelism=int(parallelism))
+    flow = flow_of(address, int(last))
+    await flow.run(checkpointing=checkpointing, parallelism=int(parallelism))
 
 
 if __name__ == "__main__":

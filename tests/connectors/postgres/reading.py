@@ -22,7 +22,7 @@ async def opened(source: PostgresChanges[T], position: Position | None = None) -
 async def received(reader: Reader[Change[T]], count: int) -> list[Chunk[Change[T]]]:
     """Chunks, until they have ``count`` changes."""
     chunks: list[Chunk[Change[T]]] = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(300):
         while sum(len(chunk.values) for chunk in chunks) < count:
             chunk = await reader.read(1000)
             assert chunk is not None
@@ -37,7 +37,7 @@ async def changes(reader: Reader[Change[T]], count: int) -> list[Change[T]]:
 async def snapshot_of(reader: Reader[Change[T]]) -> list[Change[T]]:
     """The rows of the snapshot, which holds locks until it is read."""
     rows: list[Change[T]] = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(300):
         while True:
             chunk = await reader.read(1000)
             assert chunk is not None

@@ -8,7 +8,6 @@ import os
 import pwd
 import shutil
 import signal
-import socket
 import subprocess
 import tempfile
 import threading
@@ -23,6 +22,7 @@ from typing import Any, Final, TypeVar
 from urllib.parse import quote
 
 from tests import temporary_files
+from tests.connectors.ports import free_port
 
 T = TypeVar("T")
 
@@ -53,7 +53,7 @@ host all careful 127.0.0.1/32 scram-sha-256
 host all all 127.0.0.1/32 trust
 host replication all 127.0.0.1/32 trust
 """
-_STARTING: Final = 60.0
+_STARTING: Final = 300.0
 _PARENT_DEATH_SIGNAL: Final = 1
 
 
@@ -125,7 +125,7 @@ def running(found: Path) -> Generator[Server]:
     # The parent must be open to the user of the server.
     parent = temporary_files.MEMORY if memory else Path("/tmp")
     folder = Path(tempfile.mkdtemp(prefix=f"aflow-tests-{os.getpid()}-", dir=parent))
-    server = Server(f"postgresql://postgres@127.0.0.1:{_free_port()}/postgres", folder)
+    server = Server(f"postgresql://postgres@127.0.0.1:{free_port()}/postgres", folder)
     try:
         user = _user()
         if user is not None:
@@ -198,13 +198,6 @@ def _started(folder: Path, port: int) -> subprocess.Popen[bytes]:
 
 def _end_with_parent() -> None:
     ctypes.CDLL(None).prctl(_PARENT_DEATH_SIGNAL, signal.SIGQUIT)
-
-
-def _free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        port: int = probe.getsockname()[1]
-        return port
 
 
 def _answers(address: str) -> bool:

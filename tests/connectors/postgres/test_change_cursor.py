@@ -30,7 +30,7 @@ def stream(transactions: list[list[int]]) -> list[Message]:
     for xid, changes in enumerate(transactions):
         messages += [Begin(lsn, 0, xid), *RELATIONS]
         for count in changes:
-            row = RowChanged("insert", 1, None, False, (memoryview(b"1"),))
+            row = RowChanged("insert", 1, None, False, (b"1",))
             messages.append(Truncate(tuple(range(1, count + 1))) if count else row)
         messages.append(Commit(lsn, lsn + 10))
         lsn += 25

@@ -172,7 +172,7 @@ async def test_an_idle_stream_advances_over_the_changes_of_other_tables(
 
 async def _until(reader: Reader[Change[Any]], end: int) -> list[Chunk[Change[Any]]]:
     found: list[Chunk[Change[Any]]] = []
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(300):
         while True:
             chunk = await reader.read(10)
             assert chunk is not None
@@ -221,3 +221,68 @@ async def test_a_server_that_is_killed_and_restarted_sends_each_change_once(
         await reader.close()
 
     assert [one.key for one in found] == [(str(n),) for n in range(1, 23)]
+
+
+async def test_a_stream_is_not_idle_while_received_messages_are_skipped(
+    database: Database,
+) -> None:
+    publication = f"{database.schema}_both"
+    await database.execute(
+        TABLE,
+        "CREATE TABLE other (id integer)",
+        f"CREATE PUBLICATION {publication} FOR TABLE t, other",
+    )
+    source: PostgresChanges[Any] = PostgresChanges(
+        database.address,
+        "t",
+        slot=database.schema,
+        publication=publication,
+        snapshot=False,
+        idle_after=timedelta(microseconds=1),
+    )
+    reader = await opened(source)
+    found: list[Chunk[Change[Any]]] = []
+    try:
+        await reader.read(1)
+        await database.execute(
+            "DO $$ BEGIN INSERT INTO t VALUES (1, 'x'); INSERT INTO other SELECT generate_series(1, 5000); "
+            "INSERT INTO t VALUES (2, 'x'); END $$"
+        )
+        async with asyncio.timeout(20):
+            while sum(len(chunk.values) for chunk in found) < 2:
+                chunk = await reader.read(1)
+                assert chunk is not None
+                if chunk.values or found:
+                    found.append(chunk)
+    finally:
+        await reader.close()
+
+    assert [[one.key for one in chunk.values] for chunk in found if not chunk.idle] == [
+        [("1",)],
+        [("2",)],
+    ]
+    assert not any(chunk.idle for chunk in found)
+
+
+async def test_a_stream_is_not_idle_at_once_after_a_lost_connection(database: Database) -> None:
+    await database.execute(TABLE)
+    idle_after = timedelta(milliseconds=300)
+    now = asyncio.get_running_loop().time
+
+    async with Proxy(*database.server.host_and_port) as proxy:
+        reader = await opened(through(proxy, database, snapshot=False, idle_after=idle_after))
+        try:
+            await reader.read(1)
+            await inserted(database, 1, 1)
+            await changes(reader, 1)
+            await asyncio.sleep(idle_after.total_seconds())
+            proxy.cut()
+            await inserted(database, 2, 2)
+            start = now()
+            chunk = await reader.read(1)
+            took = now() - start
+        finally:
+            await reader.close()
+
+    assert chunk is not None
+    assert not chunk.idle or took >= idle_after.total_seconds()

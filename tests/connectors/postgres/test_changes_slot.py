@@ -86,6 +86,25 @@ async def test_a_checkpoint_before_the_confirmed_position_is_refused(database: D
         await opened(source(database), early)
 
 
+async def test_rows_before_changes_are_required_at_the_start_and_of_each_change(
+    database: Database,
+) -> None:
+    full = source(database, require_before=True)
+    with pytest.raises(
+        SourceError, match=r'table \'t\': .* ALTER TABLE .*\."t" REPLICA IDENTITY FULL'
+    ):
+        await opened(full)
+    await database.execute("ALTER TABLE t REPLICA IDENTITY FULL", "INSERT INTO t VALUES (1)")
+
+    async with reading(full) as reader:
+        assert [one.kind for one in await changes(reader, 1)] == ["insert"]
+        await database.execute("UPDATE t SET id = 2")
+        assert [one.before for one in await changes(reader, 1)] == [{"id": 1}]
+        await database.execute("ALTER TABLE t REPLICA IDENTITY DEFAULT", "DELETE FROM t")
+        with pytest.raises(SourceError, match="the delete was sent without the row before it"):
+            await changes(reader, 1)
+
+
 async def test_a_dropped_slot_is_an_error_for_a_checkpoint(database: Database) -> None:
     async with reading(source(database)) as reader:
         position = await position_of(reader)

@@ -26,7 +26,7 @@ async def read(reader: Reader[Any], count: int) -> tuple[list[Any], Any]:
     """Read ``count`` values or to the end. Return them, and the position after them."""
     found: list[Any] = []
     position: Any = None
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(300):
         while len(found) < count and (chunk := await reader.read(count - len(found))) is not None:
             found += chunk.values
             position = chunk.position
@@ -42,7 +42,7 @@ async def values(reader: Reader[Any], count: int) -> list[Any]:
 
 
 async def until_chunk(reader: Reader[Any], wanted: Callable[[Chunk[Any]], bool]) -> Chunk[Any]:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(300):
         while True:
             chunk = await reader.read(100)
             assert chunk is not None
@@ -53,7 +53,7 @@ async def until_chunk(reader: Reader[Any], wanted: Callable[[Chunk[Any]], bool])
 async def all_chunks(reader: Reader[Any]) -> list[Chunk[Any]]:
     """Read to the end."""
     found: list[Chunk[Any]] = []
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(300):
         while (chunk := await reader.read(100)) is not None:
             found.append(chunk)
     return found

@@ -17,9 +17,9 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
+from tests.connectors.ports import free_ports
 from tests.connectors.processes import (
     accepts_in_time,
-    free_ports,
     owned_by_server,
     server_folder,
     started,
@@ -43,7 +43,7 @@ disk_free_limit.absolute = 10MB
 log.console = false
 log.file.level = error
 """
-_STARTING: Final = 120.0
+_STARTING: Final = 300.0
 #: Messages that are published at a time.
 _AT_ONCE: Final = 500
 

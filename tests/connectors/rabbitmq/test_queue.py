@@ -143,7 +143,7 @@ async def test_no_message_is_read_twice_though_a_restart_has_a_smaller_prefetch(
         RabbitmqSource(rabbit.url, queue, of=int, prefetch=20, remember=0), position
     )
     reading = asyncio.create_task(read(restored, 10))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(300):
         while not reading.done():
             # Each checkpoint acknowledges the messages of before that were delivered again.
             await restored.on_checkpoint_completed(position)
@@ -208,7 +208,7 @@ async def test_a_cut_connection_loses_and_repeats_nothing(
             found += some
             await reader.on_checkpoint_completed(position)
         waiting = asyncio.create_task(reader.read(1))  # connects again
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(300):
             while await rabbit.count(queue):
                 await reader.on_checkpoint_completed(position)
         waiting.cancel()
@@ -229,7 +229,7 @@ async def test_an_exhausted_prefetch_is_reported_and_ends_with_a_checkpoint(
     _, position = await read(reader, 4)
 
     waiting = asyncio.create_task(read(reader, 2))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(300):
         while "prefetch_exhausted" not in events(caplog):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     assert not waiting.done()
@@ -283,7 +283,7 @@ async def test_wrong_credentials_fail_at_once_and_are_not_shown(rabbit: Rabbit) 
     host = rabbit.url.rpartition("@")[2]
 
     with pytest.raises(SourceError, match="refuses the connection") as caught:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(300):
             await opened(RabbitmqSource(f"amqp://guest:my-secret@{host}", "q"))
 
     assert "my-secret" not in str(caught.value)
@@ -329,3 +329,20 @@ async def test_a_job_needs_checkpoints_and_empties_the_queue(rabbit: Rabbit, tmp
 
     assert sorted(out.values) == list(range(1000))
     assert await rabbit.count(first) == await rabbit.count(second) == 0
+
+
+async def test_a_message_that_ends_a_wait_does_not_make_a_queue_idle(
+    rabbit: Rabbit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aflow_connectors.rabbitmq.queue_reader._SLICE", 30.0)
+    queue = await rabbit.create()
+    idle_after = timedelta(microseconds=1)
+    reader = await opened(RabbitmqSource(rabbit.url, queue, of=int, idle_after=idle_after))
+
+    waiting = asyncio.create_task(reader.read(10))
+    await rabbit.publish(queue, [b"1"])
+    chunk = await waiting
+    await reader.close()
+
+    assert chunk is not None
+    assert (chunk.values, chunk.idle) == ([1], False)

@@ -211,12 +211,12 @@ async def test_a_full_disk_of_the_server_is_backpressure_with_an_event_and_then_
             await written(RabbitmqSink[int](rabbit.url, key=queue, reconnect=short), -1)
     caplog.clear()
     writing = asyncio.create_task(write(writer, *range(50)))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(300):
         while "publishers_blocked" not in events(caplog):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     was_done = writing.done()
     own_rabbit.control("set_disk_free_limit", "10MB")
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(300):
         await writing
     await writer.close()
 
@@ -247,7 +247,7 @@ async def test_wrong_credentials_fail_at_once_and_are_not_shown(rabbit: Rabbit) 
     host = rabbit.url.rpartition("@")[2]
 
     with pytest.raises(SinkError, match="refuses the connection") as caught:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(300):
             await opened(RabbitmqSink[int](f"amqp://guest:my-secret@{host}", key="k"))
 
     assert "my-secret" not in str(caught.value)

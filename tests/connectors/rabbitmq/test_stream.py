@@ -195,3 +195,21 @@ async def test_a_stream_at_its_end_is_idle_once(rabbit: Rabbit) -> None:
 async def test_a_stream_that_is_missing_is_an_error(rabbit: Rabbit) -> None:
     with pytest.raises(SourceError, match="there is no queue 'missing'"):
         await opened(RabbitmqStreamSource(rabbit.url, "missing"))
+
+
+async def test_a_message_that_ends_a_wait_does_not_make_a_stream_idle(
+    rabbit: Rabbit, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aflow_connectors.rabbitmq.stream_reader._SLICE", 30.0)
+    stream = await filled(rabbit, 0)
+    idle_after = timedelta(microseconds=1)
+    reader = await opened(RabbitmqStreamSource(rabbit.url, stream, of=int, idle_after=idle_after))
+    await reader.read(10)  # the start
+
+    waiting = asyncio.create_task(reader.read(10))
+    await rabbit.publish(stream, [b"1"])
+    chunk = await waiting
+    await reader.close()
+
+    assert chunk is not None
+    assert (chunk.values, chunk.idle) == ([1], False)

@@ -11,7 +11,11 @@ from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
-from tests.connectors.server_process import ServerProcess, free_port, program_of, server_folder
+from tests.connectors.ports import free_port
+from tests.connectors.server_process import ServerProcess, program_of, server_folder
+
+#: A node of a cluster also listens at its port + 10,000, which is below the ports of outgoing connections, too.
+_CLUSTER_PORTS: Final = 22_768
 
 # Its types are incomplete.
 _redis: Any = import_module("redis")
@@ -76,7 +80,7 @@ class TestServer:
 @contextmanager
 def running_redis(program: Path, *options: str, fsync: str = "no") -> Generator[TestServer]:
     """Run a server with an append-only file; remove it at the end."""
-    port = free_port()
+    port = free_port(below=_CLUSTER_PORTS)
     with server_folder() as folder:
         command: list[str | Path] = [program, "--port", str(port), "--bind", "127.0.0.1"]
         command += ["--dir", folder, "--save", "", "--appendonly", "yes", "--appendfsync", fsync]

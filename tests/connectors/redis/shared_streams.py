@@ -31,7 +31,7 @@ async def read(reader: Reader[Any], count: int) -> tuple[list[int], Any]:
     """Read ``count`` numbers or to the end. Return them, and the position after them."""
     found: list[int] = []
     position: Any = None
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(300):
         while len(found) < count and (chunk := await reader.read(count - len(found))) is not None:
             found += [int(one["n"]) for one in chunk.values]
             position = chunk.position

@@ -32,7 +32,7 @@ async def test_a_stream_is_not_idle_before_new_entries_were_looked_for(
 ) -> None:
     fill(redis_server, stream, 0)
     reader = await opened(shared(redis_server, stream, idle_after=timedelta(microseconds=1)))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(300):
         await reader.read(10)  # the group
         first = await reader.read(10)
         second = await reader.read(10)
@@ -63,7 +63,7 @@ async def test_an_outage_does_not_make_a_stream_idle(redis_server: TestServer, s
         await asyncio.sleep(0.45)
         fill(redis_server, stream, 1, 2)
         proxy.accept()
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(300):
             chunk = await reading
         await reader.close()
 
@@ -83,7 +83,7 @@ async def test_entries_behind_a_stall_are_read_before_the_stream_is_idle(
     reading = asyncio.create_task(reader.read(10))
     await asyncio.sleep(0.25)
     await reader.on_checkpoint_completed(position)
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(300):
         chunk = await reading
     await reader.close()
 
@@ -185,7 +185,7 @@ async def test_a_checkpoint_between_pages_of_pending_entries_settles_none_of_the
     restored = await opened(shared(redis_server, stream, until="now"), position)
     rest: list[int] = []
     end = position
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(300):
         while (chunk := await next_chunk(restored, end)) is not None:
             rest += [int(one["n"]) for one in chunk.values]
             end = chunk.position

@@ -88,7 +88,7 @@ async def test_entries_before_the_restored_position_are_dropped_and_then_acknowl
     )
     rest: list[int] = []
     end = position
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(300):
         while (chunk := await next_chunk(restored, end)) is not None:
             rest += [int(one["n"]) for one in chunk.values]
             end = chunk.position
@@ -163,7 +163,7 @@ async def test_all_of_the_prefetch_waits_for_a_checkpoint(
     _, position = await read(reader, 4)
 
     waiting = asyncio.create_task(read(reader, 2))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(300):
         while "prefetch_exhausted" not in events(caplog):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     assert not waiting.done()
@@ -222,7 +222,7 @@ async def test_entries_that_were_removed_undelivered_are_not_passed_over(
         await reader.close()
         return
     reading = asyncio.create_task(read(reader, min(len(expected), 3)))
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(300):
         while "entries_lost" not in events(caplog):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
     fill(redis_server, stream, 10)

@@ -503,7 +503,7 @@ async def test_a_commit_whose_answer_is_lost_is_not_repeated(
         stored = await prepared(writer, n(1), 1)
         proxy.lose_answers()
         committing = asyncio.create_task(writer.commit(stored))
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(300):
             while not redis_server.command("EXISTS", stream):  # noqa: ASYNC110
                 await asyncio.sleep(0.01)
         proxy.cut()
@@ -525,7 +525,7 @@ async def test_a_frozen_server_is_backpressure(own_redis: TestServer, stream: st
     await asyncio.sleep(0.3)
     was_done = committing.done()
     own_redis.process.resume()
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(300):
         await committing
     await writer.close()
 

@@ -42,7 +42,7 @@ async def values(reader: Reader[Any], count: int) -> list[Any]:
     """Read ``count`` values or to the end, and close the reader."""
     found: list[Any] = []
     try:
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(300):
             while len(found) < count and (chunk := await reader.read(100)) is not None:
                 found += chunk.values
     finally:
@@ -51,7 +51,7 @@ async def values(reader: Reader[Any], count: int) -> list[Any]:
 
 
 async def until_chunk(reader: Reader[Any], wanted: Callable[[Chunk[Any]], bool]) -> Chunk[Any]:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(300):
         while True:
             chunk = await reader.read(100)
             assert chunk is not None
@@ -321,7 +321,7 @@ async def test_entries_deleted_after_they_were_read_are_no_loss(
 
 async def until_warned(caplog: pytest.LogCaptureFixture) -> None:
     """Wait until a reader has logged that entries were lost."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(300):
         while not any(getattr(one, "event", "") == "entries_lost" for one in caplog.records):  # noqa: ASYNC110
             await asyncio.sleep(0.01)
 

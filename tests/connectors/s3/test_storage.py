@@ -94,7 +94,7 @@ async def test_a_closed_storage_is_opened_without_waiting_for_the_lease() -> Non
     store = MemoryStore()
     for _ in range(2):
         storage = ObjectStorage("memory:///state", store=store, lease=LONG)
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(300):
             await storage.open("flow")
         await storage.close()
 
@@ -271,7 +271,7 @@ async def test_a_job_whose_storage_was_taken_over_fails_without_a_checkpoint() -
     with pytest.raises(StorageTaken, match="another job"):  # noqa: PT012
         async with flow.start(checkpointing=af.Checkpointing(storage=mine, every=None)) as job:
             claim_for_another(store)
-            async with asyncio.timeout(5):
+            async with asyncio.timeout(300):
                 await job.wait()
 
 

@@ -30,7 +30,7 @@ def registry_url() -> Iterator[str]:
 
     thread = threading.Thread(target=lambda: asyncio.run(serve()))
     thread.start()
-    assert started.wait(10)
+    assert started.wait(60)
     yield urls[0]
     loop, stop = stops[0]
     loop.call_soon_threadsafe(stop.set)

@@ -19,6 +19,8 @@ from tests.examples.fastapi_fraud.served import PROJECT, environment, served
 
 Require = Callable[[str, str], None]
 BODY = {"merchant": "books", "cents": 700}
+#: Timeout of a request in seconds, longer than any machine needs.
+PATIENCE = 300
 
 
 def commands(readme: str) -> Iterator[tuple[str, str]]:
@@ -60,7 +62,7 @@ async def test_a_killed_service_continues_and_a_stopped_one_writes_everything(
 ) -> None:
     settings = {"FRAUD_FOLDER": str(tmp_path)}
     keys = [{"Idempotency-Key": f"key {number}"} for number in range(20)]
-    async with httpx.AsyncClient() as client:
+    async with httpx.AsyncClient(timeout=PATIENCE) as client:
         async with served(**settings) as server:
             url = f"{server.url}/cards/c1/payments"
             answers = [(await client.post(url, json=BODY, headers=key)) for key in keys]
@@ -84,14 +86,14 @@ async def test_a_client_that_disconnects_leaves_nothing_behind(tmp_path: Path) -
         served(what="risk") as risk,
         served(FRAUD_FOLDER=str(tmp_path), FRAUD_RISK_URL=risk.url) as server,
     ):
-        async with httpx.AsyncClient(base_url=server.url) as client:
+        async with httpx.AsyncClient(base_url=server.url, timeout=PATIENCE) as client:
             key = {"Idempotency-Key": "a"}
             with pytest.raises(httpx.ReadTimeout):
                 await client.post(
                     "/cards/c1/decisions",
                     json=BODY,
                     headers=key,
-                    timeout=httpx.Timeout(5, read=0.0001),
+                    timeout=httpx.Timeout(PATIENCE, read=0.0001),
                 )
             decision = (await client.post("/cards/c1/decisions", json=BODY, headers=key)).json()
         assert await server.end(signal.SIGTERM) == -signal.SIGTERM
@@ -114,7 +116,7 @@ async def test_a_second_worker_of_uvicorn_is_refused_and_told_how_to_shard(tmp_p
     assert process.stderr is not None
     lines: list[str] = []
     try:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(300):
             while not any("is in use by process" in line for line in lines):
                 lines.append((await process.stderr.readline()).decode())
                 assert lines[-1], "uvicorn has ended"

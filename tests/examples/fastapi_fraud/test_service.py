@@ -24,7 +24,8 @@ APPROVED = {"merchant": "books", "cents": 700}
 
 
 def settings(folder: Path, **changes: Any) -> Settings:
-    values: dict[str, Any] = {"checkpoint_seconds": 0.05, **changes}
+    # A busy machine decides late.
+    values: dict[str, Any] = {"checkpoint_seconds": 0.05, "ask_seconds": 300.0, **changes}
     return Settings(folder=str(folder), **values)
 
 

@@ -164,7 +164,7 @@ class Watcher(Recorder):
             os.kill(os.getpid(), signal.SIGINT)
 
     async def follow(self, job: af.Job) -> None:
-        async with httpx.AsyncClient(base_url=self.address) as client:
+        async with httpx.AsyncClient(base_url=self.address, timeout=60) as client:
             page = await client.get("/")
             jobs = (await client.get("/api/jobs")).json()["jobs"]
         assert "<title>aflow</title>" in page.text

@@ -41,7 +41,7 @@ def provider_in_a_thread() -> Generator[str]:
         thread = threading.Thread(target=lambda: runner.run(serve()))
         thread.start()
         try:
-            assert started.wait(10)
+            assert started.wait(60)
             yield url[0]
         finally:
             loop.call_soon_threadsafe(ended.set)

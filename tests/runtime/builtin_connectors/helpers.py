@@ -61,7 +61,7 @@ async def running(work: Coroutine[object, object, T]) -> AsyncGenerator[asyncio.
         yield task
 
 
-async def eventually(holds: Callable[[], bool], *, seconds: float = 20) -> None:
+async def eventually(holds: Callable[[], bool], *, seconds: float = 300) -> None:
     """Wait until ``holds``, in real time. Raises ``TimeoutError`` after so many seconds."""
     async with asyncio.timeout(seconds):
         while not holds():  # noqa: ASYNC110 - the condition is in the folders and results of a job

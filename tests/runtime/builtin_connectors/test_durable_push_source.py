@@ -180,7 +180,7 @@ async def test_checkpointed_returns_when_a_checkpoint_covers_the_record(tmp_path
 
         await job.checkpoint()
 
-        assert await asyncio.wait_for(sending, 5)
+        assert await asyncio.wait_for(sending, 300)
 
 
 @pytest.mark.asyncio
@@ -213,7 +213,7 @@ async def test_processed_returns_when_the_results_of_the_record_are_committed(
 
         await job.checkpoint()
 
-        assert await asyncio.wait_for(sending, 5)
+        assert await asyncio.wait_for(sending, 300)
 
 
 @pytest.mark.asyncio
@@ -321,7 +321,7 @@ async def test_a_repeated_id_waits_for_the_promise_of_the_first(tmp_path: Path) 
         await asyncio.sleep(0.02)
         assert not repeated.done()
         await job.checkpoint()
-        assert await asyncio.wait_for(repeated, 5) is False
+        assert await asyncio.wait_for(repeated, 300) is False
 
 
 @pytest.mark.asyncio
@@ -527,7 +527,7 @@ async def test_a_cancelled_first_send_leaves_the_log_usable(tmp_path: Path) -> N
         first.cancel()
         await asyncio.wait([first])
 
-        assert await asyncio.wait_for(source.send(2), 10)
+        assert await asyncio.wait_for(source.send(2), 300)
         await source.aclose()
 
 
@@ -559,7 +559,7 @@ async def test_a_sender_that_waits_for_room_is_refused_at_the_end_of_the_input(
         await eventually(lambda: sum(one.done() for one in sending) > 5)
         await asyncio.sleep(0.05)
         await source.end()
-        await asyncio.wait_for(job.wait(), 20)
+        await asyncio.wait_for(job.wait(), 300)
         await asyncio.wait(sending)
         accepted = sum(one.exception() is None for one in sending)
 
@@ -586,7 +586,7 @@ async def test_a_promise_of_a_job_is_an_error_when_the_log_is_closed(tmp_path: P
             sending = asyncio.create_task(source.send(1, ack=Ack.CHECKPOINTED))
             await asyncio.sleep(delay)
         with pytest.raises(JobStopped, match="the record is in the log"):
-            await asyncio.wait_for(sending, 10)
+            await asyncio.wait_for(sending, 300)
 
 
 @pytest.mark.parametrize("at", [2**63, -(2**63)], ids=["2**63", "-2**63"])
@@ -615,7 +615,7 @@ async def test_a_sender_that_waits_for_room_continues_in_a_log_that_was_closed_a
     flow.source(source, name="texts").to(CollectSink[str](), name="out")
     checkpointing = Checkpointing(storage=tmp_path / "state", every=SOON, keep=1)
     async with flow.start(checkpointing=checkpointing):
-        assert await asyncio.wait_for(waiting, 10)
+        assert await asyncio.wait_for(waiting, 300)
 
 
 @pytest.mark.asyncio
@@ -697,7 +697,7 @@ async def test_an_ended_input_ends_the_job_and_takes_no_more_records(tmp_path: P
     async with service.start() as job:
         await service.source.send_many([1, 2])
         await service.source.end()
-        await asyncio.wait_for(job.wait(), 10)
+        await asyncio.wait_for(job.wait(), 300)
         assert service.last == 3
         with pytest.raises(JobStopped, match="was ended"):
             await service.source.send(3)

@@ -18,7 +18,7 @@ from aflow.runtime.builtin_connectors import ThreadSource
 from tests.runtime.builtin_connectors.helpers import chunks, opened, running, values
 
 #: Longer than any of these tests: a forgotten thread ends with the process nevertheless.
-_PATIENCE = 5.0
+_PATIENCE = 60.0
 
 
 class _Blocking:

@@ -123,6 +123,8 @@ async def _run(name: str, *, cancel_after: float | None) -> None:
         if cancel_after is None:
             await job.wait()
         else:
+            while not _WATCHED:  # noqa: ASYNC110 - records are read in other tasks
+                await asyncio.sleep(0)
             await asyncio.sleep(cancel_after)
             await job.cancel()
 

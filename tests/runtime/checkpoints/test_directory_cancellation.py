@@ -13,6 +13,7 @@ import anyio
 import pytest
 
 from aflow.errors import CheckpointError
+from aflow.runtime.checkpoints.directory.files import WritableFile
 from aflow.runtime.checkpoints.directory.reader import read_checkpoint
 from aflow.runtime.checkpoints.directory.storage import DirectoryStorage
 from aflow.state.manifest import Link
@@ -117,6 +118,37 @@ async def test_closing_waits_for_writes_and_then_releases_the_folder(
     next_one = DirectoryStorage(tmp_path)
     await next_one.open("flow")
     await next_one.close()
+
+
+@pytest.mark.asyncio
+async def test_a_sweep_keeps_a_part_that_was_being_written_when_it_began(tmp_path: Path) -> None:
+    begun, may_end, ended = threading.Event(), threading.Event(), threading.Event()
+
+    class SlowFiles(FaultyFiles):
+        def create(self, path: Path) -> WritableFile:
+            if path.name.endswith(".part.tmp"):
+                begun.set()
+                may_end.wait()
+            return super().create(path)
+
+        def names(self, folder: Path) -> list[str]:
+            if begun.is_set():  # the sweep: the part is complete before it looks
+                may_end.set()
+                ended.wait()
+            return super().names(folder)
+
+    storage = DirectoryStorage(tmp_path, files=SlowFiles())
+    await storage.open("flow")
+    writing = asyncio.create_task(storage.write_part(1, TASK, 0, ONE))
+    writing.add_done_callback(lambda _: ended.set())
+    await asyncio.to_thread(begun.wait)
+    # The checkpoint is aborted, but later ones may need the part.
+    await storage.discard(1)
+
+    await storage.sweep([])
+
+    assert (tmp_path / (await writing).path).exists()
+    await storage.close()
 
 
 @pytest.mark.asyncio

@@ -25,7 +25,7 @@ class SlowDisk(FaultyFiles):
 
     def count(self, call: str) -> None:
         if call.startswith("sync "):
-            assert self.goes_on.wait(10)
+            assert self.goes_on.wait(60)
         super().count(call)
 
 

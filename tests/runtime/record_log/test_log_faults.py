@@ -15,7 +15,7 @@ from aflow.runtime.record_log.log import NotLogged, RecordLog
 from aflow.runtime.record_log.segments import LogRecord
 from tests.runtime.checkpoints.faulty_files import FaultyFiles, Killed
 from tests.runtime.checkpoints.power_loss import PowerFiles
-from tests.runtime.record_log.logs import content, new_log, record
+from tests.runtime.record_log.logs import IDENTITY, content, new_log, opened, record
 
 RECORDS = 12
 
@@ -152,3 +152,87 @@ def test_the_model_of_the_disk_finds_a_log_that_does_not_sync() -> None:
             lost += 1
 
     assert lost > 0
+
+
+#: Records that an earlier process appended and released.
+EARLIER = 5
+
+
+class LaterRun(Run):
+    """A process that opens a log all of whose records were released, and appends a record."""
+
+    def __init__(self, folder: Path, files: Files) -> None:
+        super().__init__(folder, files)
+        earlier = opened(folder, segment_bytes=50)
+        earlier.append([record(number) for number in range(EARLIER)], 0)
+        earlier.release(EARLIER, since=1)
+        earlier.close()
+
+    def run(self) -> None:
+        log = new_log(self.folder, self.files, segment_bytes=150)
+        try:
+            log.open()
+        except SourceError:
+            return
+        self._append(log, record(EARLIER))
+        log.close()
+
+    def check(self, files: Files) -> None:
+        log = new_log(self.folder, files, identity="of another log!!")
+        log.open()
+        assert log.identity == IDENTITY
+        there = self.acknowledged
+        assert content(log) in [there, *([*there, one] for one in self.unknown)]
+        assert log.end - len(content(log)) == EARLIER
+        log.close()
+
+
+@pytest.mark.parametrize("for_good", [False, True], ids=["once", "for good"])
+def test_a_log_without_records_keeps_its_end_on_a_full_disk(tmp_path: Path, for_good: bool) -> None:
+    for moment in range(1, 100):
+        files = FaultyFiles(fails_at=moment, error=errno.ENOSPC, for_good=for_good)
+        run = LaterRun(tmp_path / str(moment), files)
+        run.run()
+        run.check(DISK)
+        if not files.fell():
+            return
+    raise AssertionError("it never came to an end")
+
+
+def test_a_log_without_records_keeps_its_end_if_the_process_is_killed(tmp_path: Path) -> None:
+    for moment in range(1, 100):
+        files = FaultyFiles(fails_at=moment, killed=True)
+        run = LaterRun(tmp_path / str(moment), files)
+        with suppress(Killed):
+            run.run()
+        files.die()
+        run.check(DISK)
+        if not files.fell():
+            return
+    raise AssertionError("it never came to an end")
+
+
+def test_records_after_a_failed_release_can_be_read(tmp_path: Path) -> None:
+    large = (bytes(1 << 20), None, None)
+    for moment in range(1, 100):
+        files = FaultyFiles()
+        log = opened(tmp_path / str(moment), files, segment_bytes=4 << 20)
+        log.append([large], 0)
+        files.fails_at = len(files.calls) + moment
+        with suppress(OSError):
+            log.release(log.end, since=1)
+        released = not files.fell()
+
+        files.fails_at = None
+        log.append([record(1)], 0)
+        log.append([record(2)], 0)
+        for file in files.opened:
+            with suppress(ValueError):  # it is closed
+                file.sync()
+
+        assert content(log)[-2:] == [record(1), record(2)]
+        log.abandon()
+        assert content(opened(tmp_path / str(moment)))[-2:] == [record(1), record(2)]
+        if released:
+            return
+    raise AssertionError("it never came to an end")

@@ -246,7 +246,7 @@ class BucketStorage:
     async def _write_part(self, name: str, write: Callable[[str], Written]) -> FileRef:
         session, claim = self._opened()
         chosen = session.begin_part(name)
-        key = f"{PARTS}/{claim.epoch:06d}/{chosen}"
+        key = _part_key(claim.epoch, chosen)
         try:
             written = await session.run(lambda: write(key))
         finally:
@@ -322,7 +322,9 @@ class BucketStorage:
 
     async def sweep(self, keep: Collection[FileRef]) -> None:
         session, claim = self._opened()
+        # A part that is complete before its turn may be needed as well: ``keep`` is of this moment.
         kept = {ref.path for ref in keep}
+        kept.update(_part_key(claim.epoch, name) for name in session.writing)
 
         def clear() -> None:
             with session.manifests_change:
@@ -361,6 +363,10 @@ class BucketStorage:
             )
         draft = Draft(DISK, Path.cwd() / path)
         return await export(self._source, manifest, draft, session.run)
+
+
+def _part_key(epoch: int, name: str) -> str:
+    return f"{PARTS}/{epoch:06d}/{name}"
 
 
 def _stays(key: str, kept: Collection[str], session: StorageSession, claim: RegisterClaim) -> bool:

@@ -298,7 +298,8 @@ class DirectoryStorage:
 
     async def sweep(self, keep: Collection[FileRef]) -> None:
         session = self._opened()
-        kept = {ref.path for ref in keep}
+        # A part that is complete before its turn may be needed as well: ``keep`` is of this moment.
+        kept = {*(ref.path for ref in keep), *(f"{PARTS}/{name}" for name in session.writing)}
 
         def clear() -> None:
             with session.manifests_change:

@@ -5,12 +5,19 @@ from __future__ import annotations
 import asyncio
 import operator
 import time
-from collections.abc import AsyncIterator
 
 from aiostream import pipe, stream
 
-from bench.peers.programs.protocol import CALL, RATE, Outcome, Run, Task, main
-from bench.peers.programs.work import add_one, double, due, keep
+from bench.peers.programs.protocol import CALL, Outcome, Run, Task, main
+from bench.peers.programs.work import (
+    add_one,
+    double,
+    is_event,
+    keep,
+    same,
+    sent_when_due,
+    time_of_sending,
+)
 
 
 def stateless(task: Task) -> Run:
@@ -42,27 +49,17 @@ def calls(task: Task) -> Run:
 
 
 def latency(task: Task) -> Run:
-    async def events() -> AsyncIterator[tuple[int, float]]:
-        for event in due(task.records, RATE):
-            if (wait := event[1] - time.perf_counter()) > 0:
-                await asyncio.sleep(wait)
-            yield event
-
     async def work() -> list[float]:
         times = (
-            stream.iterate(events())
-            | pipe.map(lambda event: event)
-            | pipe.filter(lambda event: event[0] >= 0)
-            | pipe.map(lambda event: event[1])
+            stream.iterate(sent_when_due(task.records))
+            | pipe.map(same)
+            | pipe.filter(is_event)
+            | pipe.map(time_of_sending)
         )
         async with times.stream() as arriving:
             return [time.perf_counter() - at async for at in arriving]
 
-    def run() -> Outcome:
-        delays = asyncio.run(work())
-        return Outcome(len(delays), delays=delays)
-
-    return run
+    return lambda: Outcome.of_delays(asyncio.run(work()))
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ from bytewax.recovery import RecoveryConfig, init_db_dir
 from bytewax.testing import TestingSink, TestingSource, run_main
 
 from bench.events import WINDOW, make_events
-from bench.peers.programs.protocol import CALL, RATE, Outcome, Run, Task, main
+from bench.peers.programs.protocol import CALL, Outcome, Run, Task, main
 from bench.peers.programs.work import (
     DISORDER_TIME,
     EPOCH,
@@ -29,11 +29,14 @@ from bench.peers.programs.work import (
     add_one,
     double,
     due,
+    is_event,
     keep,
     merged,
     nothing,
     rows_in,
+    same,
     time_of,
+    time_of_sending,
 )
 
 BATCH = 1_000
@@ -171,7 +174,7 @@ class _Ticks(DynamicSource):
 
 class _Ticking(StatelessSourcePartition):
     def __init__(self, records: int) -> None:
-        self._events = due(records, RATE)
+        self._events = due(records)
         self._next = next(self._events, None)
 
     def next_batch(self) -> list[tuple[int, float]]:
@@ -200,13 +203,11 @@ def latency(task: Task) -> Run:
 
         flow = Dataflow("latency")
         events = op.input("in", flow, _Ticks(task.records))
-        same = op.map("same", events, lambda event: event)
-        times = op.map(
-            "time", op.filter("all", same, lambda event: event[0] >= 0), lambda one: one[1]
-        )
+        all_of_them = op.filter("all", op.map("same", events, same), is_event)
+        times = op.map("time", all_of_them, time_of_sending)
         op.output("out", op.map("arrive", times, arrive), TestingSink([]))
         run_main(flow)
-        return Outcome(len(delays), delays=delays)
+        return Outcome.of_delays(delays)
 
     return run
 

@@ -13,8 +13,16 @@ from typing import Any
 
 from faststream.nats import NatsBroker
 
-from bench.peers.programs.protocol import CALL, RATE, Outcome, Run, Task, main
-from bench.peers.programs.work import add_one, double, due, is_event, keep, same, time_of_sending
+from bench.peers.programs.protocol import CALL, Outcome, Run, Task, main
+from bench.peers.programs.work import (
+    add_one,
+    double,
+    is_event,
+    keep,
+    same,
+    sent_when_due,
+    time_of_sending,
+)
 
 _SUBJECT = "records"
 
@@ -82,18 +90,12 @@ def latency(task: Task) -> Run:
 
         async with broker:
             await broker.start()
-            for event in due(task.records, RATE):
-                if (wait := event[1] - time.perf_counter()) > 0:
-                    await asyncio.sleep(wait)
+            async for event in sent_when_due(task.records):
                 await broker.publish(event, _SUBJECT)
             await done.wait()
         return delays
 
-    def run() -> Outcome:
-        delays = asyncio.run(work())
-        return Outcome(len(delays), delays=delays, settings="through the server")
-
-    return run
+    return lambda: Outcome.of_delays(asyncio.run(work()), "through the server")
 
 
 if __name__ == "__main__":

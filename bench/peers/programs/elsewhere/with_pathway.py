@@ -9,7 +9,7 @@ from typing import Any
 import pathway as pw
 
 from bench.events import WINDOW, make_events
-from bench.peers.programs.protocol import CALL, RATE, Outcome, Run, Task, main
+from bench.peers.programs.protocol import CALL, Outcome, Run, Task, main
 from bench.peers.programs.work import add_one, double, due, keep, rows_in
 
 
@@ -60,7 +60,7 @@ class _Ticks(pw.io.python.ConnectorSubject):
         self.records = records
 
     def run(self) -> None:
-        for number, at in due(self.records, RATE):
+        for number, at in due(self.records):
             if (wait := at - time.perf_counter()) > 0:
                 time.sleep(wait)
             self.next(n=number, at=at)
@@ -173,7 +173,7 @@ def latency(task: Task) -> Run:
     def run() -> Outcome:
         delays: list[float] = []
 
-        def arrive(key: Any, row: dict[str, Any], at: int, is_addition: bool) -> None:
+        def arrive(row: dict[str, Any], **_: object) -> None:
             delays.append(time.perf_counter() - row["at"])
 
         ticks = pw.io.python.read(_Ticks(task.records), schema=Tick, autocommit_duration_ms=10)
@@ -181,7 +181,7 @@ def latency(task: Task) -> Run:
         kept = same.filter(pw.apply(_is_number, pw.this.n))
         pw.io.subscribe(kept.select(at=pw.apply(_same_time, pw.this.at)), on_change=arrive)
         _run()
-        return Outcome(len(delays), delays=delays, settings="autocommit_duration_ms=10")
+        return Outcome.of_delays(delays, "autocommit_duration_ms=10")
 
     return run
 

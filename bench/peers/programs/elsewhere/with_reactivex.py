@@ -11,8 +11,16 @@ import reactivex as rx
 from reactivex import operators as ops
 from reactivex.subject import Subject
 
-from bench.peers.programs.protocol import CALL, RATE, Outcome, Run, Task, main
-from bench.peers.programs.work import add_one, double, due, keep
+from bench.peers.programs.protocol import CALL, Outcome, Run, Task, main
+from bench.peers.programs.work import (
+    add_one,
+    double,
+    is_event,
+    keep,
+    same,
+    sent_when_due,
+    time_of_sending,
+)
 
 
 def stateless(task: Task) -> Run:
@@ -54,21 +62,15 @@ def latency(task: Task) -> Run:
         delays: list[float] = []
         events: Subject[tuple[int, float]] = Subject()
         events.pipe(
-            ops.map(lambda event: event),
-            ops.filter(lambda event: event[0] >= 0),
-            ops.map(lambda event: event[1]),
+            ops.map(same),
+            ops.filter(is_event),
+            ops.map(time_of_sending),
         ).subscribe(lambda at: delays.append(time.perf_counter() - at))
-        for event in due(task.records, RATE):
-            if (wait := event[1] - time.perf_counter()) > 0:
-                await asyncio.sleep(wait)
+        async for event in sent_when_due(task.records):
             events.on_next(event)
         return delays
 
-    def run() -> Outcome:
-        delays = asyncio.run(work())
-        return Outcome(len(delays), delays=delays, settings="synchronous calls, no queue")
-
-    return run
+    return lambda: Outcome.of_delays(asyncio.run(work()), "synchronous calls, no queue")
 
 
 if __name__ == "__main__":

@@ -43,19 +43,17 @@ class Claim:
     """A lock file, held (``flock``) until ``release``. It names the scratch file of its writer.
 
     Its content proves that aflow created it, and which scratch file a killed writer has left. A file of this name with
-    other content is not changed.
+    other content is not changed. An empty one is that of a writer that was killed before it wrote the content.
     """
 
-    def __init__(self, path: Path, file: IO[bytes], *, removable: bool) -> None:
+    def __init__(self, path: Path, file: IO[bytes]) -> None:
         self.path = path
         self._file = file
-        self._removable = removable
 
     def release(self) -> None:
-        """Remove the lock file if aflow created it, and release the lock."""
+        """Remove the lock file, and release the lock."""
         with suppress(OSError):
-            if self._removable:
-                self.path.unlink()
+            self.path.unlink()
         with suppress(OSError):
             self._file.close()
 
@@ -68,15 +66,20 @@ def claim(path: Path, *, scratch: Path | None = None) -> Claim:
     """
     note = json.dumps({"aflow": "lock", "scratch": None if scratch is None else scratch.name})
     while True:
-        made = _make(path)
-        file = _opened(path, "r+b")
+        with suppress(FileExistsError):
+            os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
+        try:
+            file = _opened(path, "r+b")
+        except FileNotFoundError:
+            if path.is_symlink():  # to nothing
+                raise
+            continue  # another one has removed it meanwhile
         try:
             _lock(file.fileno())
             if _is_named(file.fileno(), path):
-                known = made or _clear_scratch(path, file)
-                if known:
-                    _write_note(path, file, note.encode())
-                return Claim(path, file, removable=known)
+                _clear_scratch(path, file)
+                _write_note(path, file, note.encode())
+                return Claim(path, file)
         except BaseException:
             file.close()
             raise
@@ -109,8 +112,8 @@ def is_claimed(path: Path, *, remove: bool = True) -> bool:
         # Under the lock: a writer that claims it now finds it locked, or without its name.
         if remove and _is_named(file.fileno(), path):
             with suppress(ForeignFile):
-                if _clear_scratch(path, file):
-                    path.unlink()
+                _clear_scratch(path, file)
+                path.unlink()
         return False
 
 
@@ -134,15 +137,6 @@ def publish(source: Path, target: Path) -> None:
     os.unlink(source)
 
 
-def _make(path: Path) -> bool:
-    """Create the empty file ``path``; return False if it exists."""
-    try:
-        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666))
-    except FileExistsError:
-        return False
-    return True
-
-
 def _opened(path: Path, mode: Literal["rb", "r+b"]) -> FileIO:
     """Open a lock file. Raises ``ForeignFile`` for anything but a regular file (not opened) and ``OSError``."""
     # Opening or reading a FIFO would wait for its other end.
@@ -164,18 +158,12 @@ def _write_note(path: Path, file: FileIO, note: bytes) -> None:
         raise
 
 
-def _clear_scratch(path: Path, file: IO[bytes]) -> bool:
-    """Remove the scratch file that the lock file names; return False if the lock file is empty.
-
-    Raises ``ForeignFile`` as ``_note`` does.
-    """
+def _clear_scratch(path: Path, file: IO[bytes]) -> None:
+    """Remove the scratch file that the lock file names. Raises ``ForeignFile`` as ``_note`` does."""
     note = _note(path, file)
-    if note is None:
-        return False
-    scratch = note.get("scratch")
+    scratch = None if note is None else note.get("scratch")
     if isinstance(scratch, str) and SCRATCH.fullmatch(scratch):
         (path.parent / scratch).unlink(missing_ok=True)
-    return True
 
 
 def _note(path: Path, file: IO[bytes]) -> dict[str, object] | None:

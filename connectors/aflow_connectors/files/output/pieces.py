@@ -23,7 +23,8 @@ from pathlib import Path
 from typing import IO, Final, cast
 
 from aflow.connect import Committable
-from aflow.errors import RestoreError, shown
+from aflow.errors import RestoreError
+from aflow_connectors.commit_errors import check_one_owner, foreign_committable
 from aflow_connectors.files.compression import compressed
 from aflow_connectors.files.output.lock_file import (
     Claim,
@@ -86,10 +87,7 @@ class PreparedPiece:
                     return cls(number, piece, folder, cast("str", owner), generation)
             case _:
                 pass
-        raise RestoreError(
-            f"sink {sink!r} cannot commit {shown(committable)}: the checkpoint was taken with another kind of sink "
-            f"under this name"
-        )
+        raise foreign_committable(sink, committable)
 
 
 class PieceOutput(SinkOutput):
@@ -291,11 +289,7 @@ class FolderRecovery(OwnedFolder):
 
     def _recovered(self, prepared: Sequence[PreparedPiece]) -> str:
         owners = {one.owner for one in prepared}
-        if len(owners) > 1:
-            raise RestoreError(
-                f"sink {self.sink!r} cannot resume: the checkpoint names output of several owners, "
-                f"{sorted(owners)}, and one sink has one"
-            )
+        check_one_owner(self.sink, owners)
         if not prepared:
             self._start_fresh()
             return new_owner()

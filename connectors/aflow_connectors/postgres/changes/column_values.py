@@ -1,4 +1,4 @@
-"""Values of columns: from the texts of the server to Python.
+"""Values of columns: from the texts of the server, as bytes, to Python.
 
 Texts, since the stream, the snapshot and the keys in positions must agree, and since each type has one. Types without
 an entry here are returned as text, as PostgreSQL writes it: enums, ranges, networks, intervals (ISO 8601) and others.
@@ -15,20 +15,27 @@ from uuid import UUID
 
 import orjson
 
-Load = Callable[[str], Any]
+Load = Callable[[bytes], Any]
+
+_text: Final[Load] = bytes.decode
+
+
+def _decoded(load: Callable[[str], Any]) -> Load:
+    return lambda raw: load(raw.decode())
+
 
 _SCALARS: Final[dict[int, Load]] = {
-    16: lambda text: text == "t",
-    17: lambda text: bytes.fromhex(text[2:]),
+    16: lambda raw: raw == b"t",
+    17: _decoded(lambda text: bytes.fromhex(text[2:])),
     **dict.fromkeys((20, 21, 23, 26), int),
     **dict.fromkeys((700, 701), float),
-    1700: Decimal,
+    1700: _decoded(Decimal),
     **dict.fromkeys((114, 3802), orjson.loads),
-    1082: date.fromisoformat,
-    **dict.fromkeys((1083, 1266), time.fromisoformat),
-    **dict.fromkeys((1114, 1184), datetime.fromisoformat),
-    2950: UUID,
-    **dict.fromkeys((18, 19, 25, 1042, 1043), str),
+    1082: _decoded(date.fromisoformat),
+    **dict.fromkeys((1083, 1266), _decoded(time.fromisoformat)),
+    **dict.fromkeys((1114, 1184), _decoded(datetime.fromisoformat)),
+    2950: _decoded(UUID),
+    **dict.fromkeys((18, 19, 25, 1042, 1043), _text),
 }
 """Functions by the oids of types."""
 
@@ -63,12 +70,12 @@ _ESCAPED: Final = re.compile(r"\\(.)")
 
 
 def loader(oid: int) -> Load:
-    """Return the function for texts of a type, which raises ``ValueError`` for a value that Python does not have."""
+    """Return the function for values of a type, which raises ``ValueError`` for a value that Python does not have."""
     element = _ARRAYS.get(oid)
     if element is not None:
         load = _SCALARS[element]
-        return lambda text: _array(text, load)
-    return _SCALARS.get(oid, str)
+        return lambda raw: _array(raw.decode(), load)
+    return _SCALARS.get(oid, _text)
 
 
 def _array(text: str, load: Load) -> list[Any]:
@@ -85,8 +92,8 @@ def _array(text: str, load: Load) -> list[Any]:
         elif part == "}":
             stack.pop()
         elif found[2] is not None:
-            stack[-1].append(None if part == "NULL" else load(_ESCAPED.sub(r"\1", part)))
+            stack[-1].append(None if part == "NULL" else load(_ESCAPED.sub(r"\1", part).encode()))
         elif part != ",":
-            stack[-1].append(load(_ESCAPED.sub(r"\1", found[1])))
+            stack[-1].append(load(_ESCAPED.sub(r"\1", found[1]).encode()))
     elements: list[Any] = top[0]
     return elements

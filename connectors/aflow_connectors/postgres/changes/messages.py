@@ -16,6 +16,8 @@ from typing import Final, TypeAlias
 
 import msgspec
 
+from aflow_connectors.postgres.changes.change import ChangeKind
+
 #: The clock of the server counts microseconds from here.
 _EPOCH: Final = datetime(2000, 1, 1, tzinfo=UTC)
 
@@ -26,11 +28,21 @@ _COMMIT: Final = struct.Struct(">BQQq")
 _COLUMN: Final = struct.Struct(">Ii")
 _STATUS: Final = struct.Struct(">cQQQqB")
 _OID: Final = struct.Struct(">I")
+_ROW: Final = struct.Struct(">BIB")
 _COUNT: Final = struct.Struct(">H")
 
 _TRUNCATE: Final = ord("T")
 _INSERT, _UPDATE, _DELETE = b"IUD"
 _NULL, _UNCHANGED_MARK, _TEXT, _BINARY = b"nutb"
+_NEW, _OLD = b"NO"
+
+#: Place of the first row of a message with a changed row: after the kind, the oid of the table, and a mark.
+_ROW_AT: Final = _XLOG_HEADER + 6
+
+
+#: Place of the kind of an 'w' message, and the kinds of those with a changed row.
+KIND_AT: Final = _XLOG_HEADER
+ROW_KINDS: Final = b"IUD"
 
 
 class Unchanged(Enum):
@@ -41,7 +53,7 @@ class Unchanged(Enum):
 
 UNCHANGED: Final = Unchanged.UNCHANGED
 
-Value: TypeAlias = memoryview | Unchanged | None
+Value: TypeAlias = bytes | Unchanged | None
 """A value of a column, as text; None is NULL."""
 
 TupleData: TypeAlias = Sequence[Value]
@@ -118,7 +130,7 @@ class RowChanged(msgspec.Struct, frozen=True):
     others. It is None for an insert, and for an update that has not changed the replica identity, unless that is full.
     """
 
-    kind: str
+    kind: ChangeKind
     relation: int
     old: TupleData | None
     old_is_full: bool
@@ -133,7 +145,7 @@ class Truncate:
 Message: TypeAlias = Begin | Commit | Relation | RowChanged | Truncate
 
 
-def keepalive_of(data: memoryview) -> Keepalive:
+def keepalive_of(data: bytes) -> Keepalive:
     end, _, reply = _KEEPALIVE.unpack_from(data, 1)
     return Keepalive(end, bool(reply))
 
@@ -148,7 +160,7 @@ def micros_of(time: datetime) -> int:
     return (time - _EPOCH) // timedelta(microseconds=1)
 
 
-def begin_lsn(data: memoryview) -> int | None:
+def begin_lsn(data: bytes) -> int | None:
     """Return the LSN of a Begin message in an 'w' message, None for another one."""
     if data[_XLOG_HEADER] != _BEGIN_MARK:
         return None
@@ -156,7 +168,7 @@ def begin_lsn(data: memoryview) -> int | None:
     return lsn
 
 
-def is_commit(data: memoryview) -> bool:
+def is_commit(data: bytes) -> bool:
     """Return True for an 'w' message with a Commit."""
     return data[_XLOG_HEADER] == _COMMIT_MARK
 
@@ -165,19 +177,26 @@ _BEGIN_MARK: Final = ord("B")
 _COMMIT_MARK: Final = ord("C")
 
 
-def message_of(data: memoryview) -> Message | None:
-    """Decode an 'w' message. Return None for one that has no change: origins, types, and messages of applications."""
-    body = data[_XLOG_HEADER:]
-    kind = body[0]
+def row_of(data: bytes) -> RowChanged:
+    """Decode an 'w' message whose kind is one of ``ROW_KINDS``."""
     # Hot path of the source.
+    kind, relation, mark = _ROW.unpack_from(data, _XLOG_HEADER)
+    row, at = _tuple(data, _ROW_AT)
     if kind == _INSERT:
-        new, _ = _tuple(body, 6)
-        return RowChanged("insert", _OID.unpack_from(body, 1)[0], None, False, new)
-    if kind == _UPDATE:
-        return _update(body)
+        return RowChanged("insert", relation, None, False, row)
     if kind == _DELETE:
-        old, _ = _tuple(body, 6)
-        return RowChanged("delete", _OID.unpack_from(body, 1)[0], old, body[5] == ord("O"), None)
+        return RowChanged("delete", relation, row, mark == _OLD, None)
+    if mark == _NEW:
+        return RowChanged("update", relation, None, False, row)
+    return RowChanged("update", relation, row, mark == _OLD, _tuple(data, at + 1)[0])
+
+
+def message_of(data: bytes) -> Message | None:
+    """Decode an 'w' message. Return None for one that has no change: origins, types, and messages of applications."""
+    kind = data[_XLOG_HEADER]
+    if kind in ROW_KINDS:
+        return row_of(data)
+    body = data[_XLOG_HEADER:]
     if kind == _BEGIN_MARK:
         return Begin(*_BEGIN.unpack_from(body, 1))
     if kind == _COMMIT_MARK:
@@ -191,28 +210,19 @@ def message_of(data: memoryview) -> Message | None:
     return None
 
 
-def _update(body: memoryview) -> RowChanged:
-    relation = _OID.unpack_from(body, 1)[0]
-    mark = body[5]
-    if mark == ord("N"):
-        return RowChanged("update", relation, None, False, _tuple(body, 6)[0])
-    old, at = _tuple(body, 6)
-    return RowChanged("update", relation, old, mark == ord("O"), _tuple(body, at + 1)[0])
-
-
-def _tuple(body: memoryview, at: int) -> tuple[TupleData, int]:
+def _tuple(data: bytes, at: int) -> tuple[TupleData, int]:
     """Return the values of a row at ``at``, and the place after them."""
-    (count,) = _COUNT.unpack_from(body, at)
+    from_bytes = int.from_bytes
+    (count,) = _COUNT.unpack_from(data, at)
     at += 2
     values: list[Value] = []
     for _ in range(count):
-        mark = body[at]
+        mark = data[at]
         at += 1
         if mark == _TEXT:
-            (length,) = _OID.unpack_from(body, at)
-            at += 4
-            values.append(body[at : at + length])
-            at += length
+            start = at + 4
+            at = start + from_bytes(data[at:start])
+            values.append(data[start:at])
         elif mark == _NULL:
             values.append(None)
         elif mark == _UNCHANGED_MARK:
@@ -222,7 +232,7 @@ def _tuple(body: memoryview, at: int) -> tuple[TupleData, int]:
     return values, at
 
 
-def _relation(body: memoryview) -> Relation:
+def _relation(body: bytes) -> Relation:
     (oid,) = _OID.unpack_from(body, 1)
     schema, at = _text(body, 5)
     name, at = _text(body, at)
@@ -240,9 +250,7 @@ def _relation(body: memoryview) -> Relation:
     return Relation(oid, schema or "pg_catalog", name, identity, tuple(columns))
 
 
-def _text(body: memoryview, at: int) -> tuple[str, int]:
+def _text(body: bytes, at: int) -> tuple[str, int]:
     """Return the text at ``at``, which ends with a zero byte, and the place after it."""
-    end = at
-    while body[end]:
-        end += 1
-    return str(body[at:end], "utf-8"), end + 1
+    end = body.index(0, at)
+    return body[at:end].decode(), end + 1

@@ -24,17 +24,18 @@ import asyncio
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar, cast
 
 from aflow.connect import BadRecord, Chunk, Position, Reader, SourceError
 from aflow.errors import InternalError
-from aflow_connectors.postgres.changes.change import Change
+from aflow_connectors.postgres.changes.change import Change, ChangeKind
 from aflow_connectors.postgres.changes.link import SlotLink
 from aflow_connectors.postgres.changes.messages import (
     Keepalive,
     begin_lsn,
     is_commit,
     message_of,
+    row_of,
 )
 from aflow_connectors.postgres.changes.position import ChangePosition, TablesRead, decoded
 from aflow_connectors.postgres.changes.row_decoder import RowDecoder
@@ -96,7 +97,9 @@ class ChangesReader(Reader[Change[T]], Generic[T]):
         #: The position of the last chunk.
         self._returned: ChangePosition | None = None
         self._returned_at = 0.0
-        #: Loop time of the last change; None once the split is idle.
+        #: True if the next chunk says that the split is idle.
+        self._is_idle = False
+        #: Loop time of the last change, or of a later connect; None once the split is idle.
         self._changed_at: float | None = None
 
     async def open(self) -> None:
@@ -169,7 +172,10 @@ class ChangesReader(Reader[Change[T]], Generic[T]):
                 return await self._catch_up(snapshot, limit)
             return await self._fetch_rows(snapshot)
         changes = await self._changes(limit, self._end)
-        return None if changes is None else self._chunk([(one, one.kind) for one in changes])
+        if changes is None:
+            return None
+        change = self._tables.change
+        return self._records([change(one, one.kind) for one in changes])
 
     # The snapshot.
 
@@ -219,7 +225,7 @@ class ChangesReader(Reader[Change[T]], Generic[T]):
             self._ready.extendleft(reversed(received))
             raise
         were_read = dict(zip(keys, flags, strict=True))
-        changes: list[tuple[TableChange, str]] = []
+        changes: list[tuple[TableChange, ChangeKind]] = []
         moved = dict.fromkeys(read.moved)
         for one in received:
             table = self._tables.table_of(one)
@@ -241,7 +247,7 @@ class ChangesReader(Reader[Change[T]], Generic[T]):
         change: TableChange,
         were_read: dict[tuple[str, ...], bool],
         moved: dict[tuple[str, ...], None],
-    ) -> str | None:
+    ) -> ChangeKind | None:
         """Return the kind that a change has for the rows that were read; None if it is none for them.
 
         ``moved`` are the keys of rows that are left to the snapshot. The change is applied to them.
@@ -314,6 +320,9 @@ class ChangesReader(Reader[Change[T]], Generic[T]):
             self._stream = stream
             self._retries.connected()  # `_changes` may then wait for hours
             self._cursor.restart()
+            if self._changed_at is not None:
+                # Changes of the time without a connection are on their way. An idle split remains idle.
+                self._changed_at = asyncio.get_running_loop().time()
         return stream
 
     async def _changes(self, limit: int, bound: int | None) -> list[TableChange] | None:
@@ -324,20 +333,34 @@ class ChangesReader(Reader[Change[T]], Generic[T]):
             at_bound = self._receive(stream, limit, bound)
             if self._ready:
                 self._changed_at = now()
-                return [self._ready.popleft() for _ in range(min(limit, len(self._ready)))]
+                return self._taken(limit)
             if at_bound:
                 return None
-            if self._news_due(now()):
+            if self._news_due(stream, now()):
                 return []
             if stream.peek() is not None:
                 await asyncio.sleep(0)
                 continue
             await stream.wait(_POSITION_DELAY)
 
+    def _taken(self, limit: int) -> list[TableChange]:
+        """Remove and return the first ``limit`` ready changes."""
+        ready = self._ready
+        if len(ready) > limit:
+            return [ready.popleft() for _ in range(limit)]
+        taken = list(ready)
+        ready.clear()
+        return taken
+
     def _receive(self, stream: ChangeStream, limit: int, bound: int | None) -> bool:
         """Handle messages until ``limit`` changes are ready. Return True if all before ``bound`` were handled."""
         cursor = self._cursor
-        for _ in range(_MOST_AT_ONCE):
+        handled = 0
+        while handled < _MOST_AT_ONCE:
+            if cursor.in_transaction and (rows := self._receive_rows(stream, limit)):
+                handled += rows
+                continue
+            handled += 1
             received = stream.peek()
             message = None if isinstance(received, Keepalive) else received
             # The end of a transaction is part of the position after its last change.
@@ -354,31 +377,48 @@ class ChangesReader(Reader[Change[T]], Generic[T]):
                 cursor.advance(bound)
                 return True
             elif (decoded := message_of(received)) is not None:
-                self._ready += [
-                    one for one in cursor.handle(decoded) if self._tables.table_of(one) is not None
-                ]
+                self._ready += self._tables.of_source(cursor.handle(decoded))
             stream.take()
         return False
 
-    def _news_due(self, now: float) -> bool:
+    def _receive_rows(self, stream: ChangeStream, limit: int) -> int:
+        """Handle the messages with changed rows that are next, and return their number; 0 at ``limit``.
+
+        They need no comparison with a bound: that is between two transactions.
+        """
+        # Hot path of the stream.
+        rows = stream.take_rows(min(limit - len(self._ready), _MOST_AT_ONCE))
+        if rows:
+            self._ready += self._tables.of_source(self._cursor.rows(map(row_of, rows)))
+        return len(rows)
+
+    def _news_due(self, stream: ChangeStream, now: float) -> bool:
         """Return True if a chunk without changes is due: for a new position, or since the split becomes idle."""
-        if self._is_idle_since(now):
+        # Messages that were received, and the rest of a transaction, may have changes.
+        may_have_changes = stream.peek() is not None or self._cursor.in_transaction
+        self._is_idle = not may_have_changes and self._is_silent(now)
+        if self._is_idle:
             return True
         return now - self._returned_at >= _POSITION_DELAY and self._position() != self._returned
 
-    def _is_idle_since(self, now: float) -> bool:
+    def _is_silent(self, now: float) -> bool:
+        """Return True once there was no change for ``idle_after``."""
         after, since = self._settings.idle_after, self._changed_at
         return after is not None and since is not None and now - since >= after
 
     # Chunks.
 
-    def _chunk(self, changes: Sequence[tuple[TableChange, str]]) -> Chunk[Change[T]]:
+    def _chunk(self, changes: Sequence[tuple[TableChange, ChangeKind]]) -> Chunk[Change[T]]:
         return self._records([self._tables.change(one, kind) for one, kind in changes])
 
     def _records(self, records: Sequence[Change[T] | BadRecord]) -> Chunk[Change[T]]:
-        values = [one for one in records if not isinstance(one, BadRecord)]
+        # Hot path of the source.
+        rejected = [one for one in records if isinstance(one, BadRecord)]
+        values = cast(Sequence[Change[T]], records)
+        if rejected:
+            values = [one for one in records if not isinstance(one, BadRecord)]
         now = asyncio.get_running_loop().time()
-        idle = not records and self._is_idle_since(now)
+        idle, self._is_idle = self._is_idle and not records, False
         if idle:
             self._changed_at = None
         self._returned, self._returned_at = self._position(), now
@@ -386,7 +426,7 @@ class ChangesReader(Reader[Change[T]], Generic[T]):
             values,
             self._returned.encoded(),
             epoch_millis(values),
-            [one for one in records if isinstance(one, BadRecord)],
+            rejected,
             idle=idle,
         )
 

@@ -64,12 +64,17 @@ class RowDecoder:
         self._convert = record.convert
         self._columns: list[tuple[str, Load]] = [(name, loader(oid)) for name, oid in columns]
         self._key = [names.index(one) for one in key]
+        #: The only column of the key, None if it has several or none.
+        self._only_key = self._key[0] if len(self._key) == 1 else None
         #: Names and oids of types, to be compared with those of a changed table.
         self.columns = tuple(columns)
 
     def key(self, values: Sequence[Any]) -> tuple[str, ...]:
         """Return the texts of the key."""
-        return tuple([str(values[number], "utf-8") for number in self._key])
+        # Hot path of the source.
+        if self._only_key is not None:
+            return (values[self._only_key].decode(),)
+        return tuple([values[number].decode() for number in self._key])
 
     def record(self, values: Sequence[Any]) -> Any:
         """Return the record of ``values``: texts as bytes, None or ``UNCHANGED``. Raises ``RowUnsuitable``."""
@@ -80,7 +85,7 @@ class RowDecoder:
                 fields[name] = None
             elif value is not UNCHANGED:
                 try:
-                    fields[name] = load(str(value, "utf-8"))
+                    fields[name] = load(value)
                 except (ValueError, ArithmeticError) as exc:
                     raise RowUnsuitable(f"column {name!r}: {described(exc)}") from exc
         if self._convert is None:
@@ -112,5 +117,5 @@ class RowDecoder:
 
 def raw_text(values: Sequence[Any]) -> bytes:
     """Return ``values`` for the dead-letter stream: in the form of COPY, without escapes."""
-    texts = [b"\\N" if one is None else b"?" if one is UNCHANGED else bytes(one) for one in values]
+    texts = [b"\\N" if one is None else b"?" if one is UNCHANGED else one for one in values]
     return b"\t".join(texts)

@@ -224,6 +224,9 @@ class ReplicationServer:
     server: Server
     parameters: Mapping[str, object]
 
+    def __post_init__(self) -> None:
+        load_psycopg()  # here, not in the job, whose event loop the import would block
+
     async def connect(self) -> ReplicationSession:
         """Open a connection. Raises ``ConnectionLost``, and ``SourceError`` for wrong credentials and the like."""
         psycopg = load_psycopg()

@@ -63,6 +63,8 @@ class Names:
     owns_publication: bool
     """True if the publication is created when it is missing."""
     tables: tuple[str, ...]
+    require_before: bool = False
+    """True: tables without ``REPLICA IDENTITY FULL`` are refused."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,14 +162,20 @@ async def _found(
     schema, _, name = given.rpartition(".")
     where = f"n.nspname = {literal(schema)}" if schema else "pg_table_is_visible(c.oid)"
     rows = await session.query(
-        f"SELECT c.oid, n.nspname, c.relname FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace "
+        f"SELECT c.oid, n.nspname, c.relname, c.relreplident FROM pg_class c "
+        f"JOIN pg_namespace n ON n.oid = c.relnamespace "
         f"WHERE c.relname = {literal(name)} AND c.relkind IN ('r', 'p') AND {where}"
     )
     if not rows.rows:
         raise SourceError(
             f"{names.place}: there is no table {given!r} in the {'schema' if schema else 'search path'}"
         )
-    oid, found_schema, found_name = rows.texts()[0]
+    oid, found_schema, found_name, identity = rows.texts()[0]
+    if names.require_before and identity != "f":
+        raise SourceError(
+            f"{names.place}, table {given!r}: it sends no rows before their changes, as require_before=True demands: "
+            f"ALTER TABLE {quoted(found_schema)}.{quoted(found_name)} REPLICA IDENTITY FULL"
+        )
     return given, (oid, found_schema, found_name)
 
 

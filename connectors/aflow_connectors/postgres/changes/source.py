@@ -38,6 +38,7 @@ class ChangesOptions(TypedDict, total=False):
     reconnect: Reconnect
     publication: str | None
     snapshot: bool
+    require_before: bool
     until: Literal["now"] | None
     idle_after: timedelta | None
     page: int
@@ -57,9 +58,10 @@ class PostgresChanges(Source[Change[T]]):
     With ``snapshot`` the rows that the tables have are read first, as inserts. A job that starts fresh without it
     continues where the slot is, a new one at the current end. ``until="now"`` ends at the end that the log has at the
     start. ``page`` is the number of rows of a query of the snapshot. After ``idle_after`` without changes the source
-    does not hold event time back. A change that is not of class ``of`` is an error, or goes to ``dead_letters``.
-    ``timeout`` bounds a statement, and the time without an answer after which a connection is replaced. ``client`` are
-    parameters of libpq. Raises ``SourceError``.
+    does not hold event time back. With ``require_before`` a table without ``REPLICA IDENTITY FULL`` is refused, so
+    each update and delete has its row ``before``. A change that is not of class ``of`` is an error, or goes to
+    ``dead_letters``. ``timeout`` bounds a statement, and the time without an answer after which a connection is
+    replaced. ``client`` are parameters of libpq. Raises ``SourceError``.
     """
 
     bounded = False
@@ -99,6 +101,7 @@ class PostgresChanges(Source[Change[T]]):
         reconnect: Reconnect = _RECONNECT,
         publication: str | None = None,
         snapshot: bool = True,
+        require_before: bool = False,
         until: Literal["now"] | None = None,
         idle_after: timedelta | None = _IDLE_AFTER,
         page: int = 2048,
@@ -125,7 +128,12 @@ class PostgresChanges(Source[Change[T]]):
                 f"{_OWNER}: publication= must be a name, not {shown(publication)}"
             )
         self.names = Names(
-            f"{server.place}, slot {slot!r}", slot, publication or slot, publication is None, names
+            f"{server.place}, slot {slot!r}",
+            slot,
+            publication or slot,
+            publication is None,
+            names,
+            _checked_flag("require_before", require_before),
         )
         checked_dead_letters(_OWNER, dead_letters)
         self.dead_letters = dead_letters
@@ -134,7 +142,7 @@ class PostgresChanges(Source[Change[T]]):
         self.bounded = until == "now"
         self.needs_checkpoints = not self.bounded
         self._settings = ReaderSettings(
-            _checked_snapshot(snapshot),
+            _checked_flag("snapshot", snapshot),
             self.bounded,
             _checked_page(page),
             _checked_idle(idle_after),
@@ -149,7 +157,12 @@ class PostgresChanges(Source[Change[T]]):
         retries = Retries(
             place, self.server.server.reconnect, lost=(ConnectionLost,), failed=SourceError
         )
-        tables = TableChanges[T](place, self._types, BadRecords(place, self.dead_letters))
+        tables = TableChanges[T](
+            place,
+            self._types,
+            BadRecords(place, self.dead_letters),
+            require_before=self.names.require_before,
+        )
         link = SlotLink(self.server, self.names)
         reader: ChangesReader[T] = ChangesReader(link, tables, retries, position, self._settings)
         try:
@@ -173,12 +186,12 @@ def _record_types(of: object, tables: Sequence[str]) -> dict[str, RecordType]:
     return {name: record_type(_OWNER, one) for name, one in by_table.items()}
 
 
-def _checked_snapshot(snapshot: object) -> bool:
-    if not isinstance(snapshot, bool):
+def _checked_flag(argument: str, value: object) -> bool:
+    if not isinstance(value, bool):
         raise FlowDefinitionError(
-            f"{_OWNER}: snapshot= must be True or False, not {shown(snapshot)}"
+            f"{_OWNER}: {argument}= must be True or False, not {shown(value)}"
         )
-    return snapshot
+    return value
 
 
 def _checked_page(page: object) -> int:

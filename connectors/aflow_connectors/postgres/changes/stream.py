@@ -9,12 +9,14 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from typing import Final, TypeAlias
 
 from aflow.errors import described
 from aflow_connectors.postgres.changes.messages import (
+    KIND_AT,
+    ROW_KINDS,
     Keepalive,
     keepalive_of,
     micros_of,
@@ -29,7 +31,7 @@ _MOST_BUFFERED: Final = 1 << 22
 _XLOG_DATA: Final = ord("w")
 _KEEPALIVE: Final = ord("k")
 
-Received: TypeAlias = memoryview | Keepalive
+Received: TypeAlias = bytes | Keepalive
 """An 'w' message, or the notice that all transactions up to a point were sent."""
 
 
@@ -73,10 +75,29 @@ class ChangeStream:
         """Remove the message that ``peek`` has returned."""
         message = self._received.popleft()
         if not isinstance(message, Keepalive):
-            self._bytes -= len(message)
-            if not self._reads and self._bytes < _MOST_BUFFERED // 2 and self._error is None:
-                self._resume()
-                self._drain()
+            self._on_taken(len(message))
+
+    def take_rows(self, most: int) -> Sequence[bytes]:
+        """Remove and return the messages with changed rows that are next, up to ``most``."""
+        # Hot path of the source.
+        received, rows = self._received, list[bytes]()
+        for message in received:
+            if isinstance(message, Keepalive) or message[KIND_AT] not in ROW_KINDS:
+                break
+            if len(rows) >= most:
+                break
+            rows.append(message)
+        for _ in rows:
+            received.popleft()
+        self._on_taken(sum(map(len, rows)))
+        return rows
+
+    def _on_taken(self, size: int) -> None:
+        """Read the socket again once enough of the messages were taken."""
+        self._bytes -= size
+        if not self._reads and self._bytes < _MOST_BUFFERED // 2 and self._error is None:
+            self._resume()
+            self._drain()
 
     async def wait(self, timeout: float) -> None:
         """Wait until there is a message, at most ``timeout`` (s).
@@ -151,18 +172,23 @@ class ChangeStream:
             self._wake()
 
     def _take_messages(self) -> None:
+        # Hot path of the source.
+        get, received, last = self._pgconn.get_copy_data, self._received, b""
         while self._bytes < _MOST_BUFFERED:
-            size, data = self._pgconn.get_copy_data(1)
+            size, view = get(1)
             if size <= 0:
                 if size < 0:
                     self._on_end()
-                return
+                break
+            data = bytes(view)
             if data[0] == _XLOG_DATA:
-                self._received.append(data)
+                received.append(data)
                 self._bytes += size
-                self._written = max(self._written, int.from_bytes(data[1:9], "big"))
+                last = data
             elif data[0] == _KEEPALIVE:
                 self._on_keepalive(keepalive_of(data))
+        if last:
+            self._written = max(self._written, int.from_bytes(last[1:9], "big"))
 
     def _on_keepalive(self, keepalive: Keepalive) -> None:
         self._written = max(self._written, keepalive.end)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
 from aflow.connect import BadRecord, SourceError
 from aflow_connectors.bad_records import BadRecords
 from aflow_connectors.postgres.changes.change import Change, ChangeKind
 from aflow_connectors.postgres.changes.messages import (
     UNCHANGED,
+    Begin,
     Relation,
     TupleData,
     datetime_of,
@@ -34,8 +35,16 @@ _logger = logging.getLogger("aflow.connectors")
 class TableChanges(Generic[T]):
     """Converts the changes of the tables of a source. ``types`` are the types of the records, by the given names."""
 
-    def __init__(self, place: str, types: Mapping[str, RecordType], bad: BadRecords) -> None:
+    def __init__(
+        self,
+        place: str,
+        types: Mapping[str, RecordType],
+        bad: BadRecords,
+        *,
+        require_before: bool = False,
+    ) -> None:
         self._place = place
+        self._require_before = require_before
         self._types = types
         self._bad = bad
         #: The tables, by their names and by their oids.
@@ -49,8 +58,13 @@ class TableChanges(Generic[T]):
         self._known: dict[int, tuple[Relation, PublishedTable | None, RowDecoder | None]] = {}
         #: The decoders of the last definitions, by the oids of tables.
         self._last: dict[int, RowDecoder] = {}
-        #: The last time of a commit (µs of the server), and the same as a datetime: those of a transaction share it.
-        self._micros, self._time = 0, datetime_of(0)
+        #: The definition of the last change, its table and its decoder: most changes are of the table of the last one.
+        self._relation: Relation | None = None
+        self._table: PublishedTable | None = None
+        self._decoder: RowDecoder | None = None
+        #: The transaction of the last change, and the time of its commit, which its changes share.
+        self._transaction: Begin | None = None
+        self._time = datetime_of(0)
 
     def set_tables(self, tables: Sequence[PublishedTable], facts: ServerFacts) -> None:
         """Set the tables, which were looked up after ``facts``."""
@@ -66,40 +80,69 @@ class TableChanges(Generic[T]):
         """
         return self._lookup(change)[0]
 
+    def of_source(self, changes: Sequence[TableChange]) -> list[TableChange]:
+        """Return those of ``changes`` whose tables are of the source. Raises ``SourceError`` as ``table_of`` does."""
+        # Hot path of the source. Most changes are of the table of the preceding one.
+        found: list[TableChange] = []
+        relation: Relation | None = None
+        is_of_source = False
+        for one in changes:
+            if one.relation is not relation:
+                relation, is_of_source = one.relation, self.table_of(one) is not None
+            if is_of_source:
+                found.append(one)
+        return found
+
     def key(self, change: TableChange, row: TupleData) -> tuple[str, ...]:
         _, decoder = self._lookup(change)
         assert decoder is not None  # of a table of the source
         return decoder.key(row)
 
-    def change(self, change: TableChange, kind: str) -> Change[T] | BadRecord:
+    def change(self, change: TableChange, kind: ChangeKind) -> Change[T] | BadRecord:
         """Return a change of a table of the source as a record. Raises ``SourceError`` without dead letters."""
-        table, decoder = self._lookup(change)
+        # Hot path of the source.
+        if change.relation is not self._relation:
+            self._relation = change.relation
+            self._table, self._decoder = self._lookup(change)
+        table, decoder = self._table, self._decoder
         assert table is not None  # a table of the source
         assert decoder is not None
-        transaction = change.transaction
-        if transaction.time != self._micros:
-            self._micros, self._time = transaction.time, datetime_of(transaction.time)
-        old, new = change.old, change.new
+        transaction, old, new = change.transaction, change.old, change.new
+        if transaction is not self._transaction:
+            self._transaction, self._time = transaction, datetime_of(transaction.time)
         if new is not None and old is not None and change.old_is_full and UNCHANGED in new:
             new = [was if now is UNCHANGED else now for was, now in zip(old, new, strict=True)]
-        given = new if kind == "insert" or old is None else old
-        try:
-            return Change(
-                cast(ChangeKind, kind),
-                table.given,
-                () if given is None else decoder.key(given),
-                decoder.record(old)
-                if old is not None and change.old_is_full and kind != "insert"
-                else None,
-                decoder.record(new) if new is not None and kind != "delete" else None,
-                self._time,
-                transaction.lsn,
-                transaction.xid,
-                () if new is None or kind == "delete" else decoder.unchanged(new),
+        if self._require_before and kind in ("update", "delete") and not change.old_is_full:
+            # The replica identity was changed while the job ran, or that of a partition is another one.
+            raise SourceError(
+                f"{self._where(table)}, LSN {lsn_text(transaction.lsn)}: the {kind} was sent without the row before "
+                f"it, as require_before=True demands; set REPLICA IDENTITY FULL of the table and of its partitions, "
+                f"and start the job fresh, with another slot"
             )
+        given = new if kind == "insert" or old is None else old
+        before = after = None
+        unchanged: tuple[str, ...] = ()
+        try:
+            if old is not None and change.old_is_full and kind != "insert":
+                before = decoder.record(old)
+            if new is not None and kind != "delete":
+                after = decoder.record(new)
+                if change.kind == "update":
+                    unchanged = decoder.unchanged(new)
         except RowUnsuitable as exc:
             place = f"table {table.given}, LSN {lsn_text(transaction.lsn)}, change {change.number}"
             return self._bad.bad(place, str(exc), raw_text(given or ()))
+        return Change(
+            kind,
+            table.given,
+            () if given is None else decoder.key(given),
+            before,
+            after,
+            self._time,
+            transaction.lsn,
+            transaction.xid,
+            unchanged,
+        )
 
     def row_decoder(self, table: PublishedTable, types: Sequence[int]) -> RowDecoder:
         """Return the decoder of rows of a snapshot. Raises ``SourceError`` if the class does not fit."""
@@ -131,7 +174,7 @@ class TableChanges(Generic[T]):
         if known is not None:
             return known[1:]
         table = self._table_of(relation, change.transaction.lsn)
-        decoder = None if table is None else self._decoder(table, relation)
+        decoder = None if table is None else self._new_decoder(table, relation)
         if table is not None and decoder is not None:
             self._log_difference(table, self._last.get(relation.oid), decoder)
             self._last[relation.oid] = decoder
@@ -155,7 +198,7 @@ class TableChanges(Generic[T]):
         # The log has former names of the table for changes before it was renamed.
         return table
 
-    def _decoder(self, table: PublishedTable, relation: Relation) -> RowDecoder:
+    def _new_decoder(self, table: PublishedTable, relation: Relation) -> RowDecoder:
         domains = self._domains
         columns = [(one.name, domains.get(one.type, one.type)) for one in relation.columns]
         if relation.identity == "f":

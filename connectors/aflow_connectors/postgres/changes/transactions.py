@@ -12,11 +12,12 @@ States: between two transactions, or in one, which is returned, partly returned,
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
 from aflow.errors import InternalError
+from aflow_connectors.postgres.changes.change import ChangeKind
 from aflow_connectors.postgres.changes.messages import (
     UNCHANGED,
     Begin,
@@ -33,7 +34,7 @@ from aflow_connectors.postgres.changes.messages import (
 class TableChange(msgspec.Struct, frozen=True):
     """A change of one table. ``number`` is that in its transaction, from 1."""
 
-    kind: str
+    kind: ChangeKind
     relation: Relation
     old: TupleData | None
     old_is_full: bool
@@ -86,7 +87,7 @@ class TransactionCursor:
     def handle(self, message: Message) -> Sequence[TableChange]:
         """Return the changes of ``message`` that are after the position, which then is after them."""
         if isinstance(message, RowChanged):
-            return self._row(message)
+            return self.rows((message,))
         if isinstance(message, Begin):
             self._begin(message)
         elif isinstance(message, Commit):
@@ -99,6 +100,32 @@ class TransactionCursor:
         else:
             return self._truncated(message)
         return ()
+
+    def rows(self, rows: Iterable[RowChanged]) -> list[TableChange]:
+        """Return the changes of ``rows``, in one transaction, that are after the position, as ``handle`` does."""
+        # Hot path of the source.
+        transaction, relations = self._transaction, self._relations
+        skip, count = self._skip, self._count
+        found: list[TableChange] = []
+        for row in rows:
+            count += 1
+            if skip is None or count <= skip or transaction is None:
+                continue
+            found.append(
+                TableChange(
+                    row.kind,
+                    relations[row.relation],
+                    row.old,
+                    row.old_is_full,
+                    row.new,
+                    transaction,
+                    count,
+                )
+            )
+        self._count = count
+        if found:
+            self.number = count
+        return found
 
     def _begin(self, begin: Begin) -> None:
         self._transaction, self._count = begin, 0
@@ -113,17 +140,6 @@ class TransactionCursor:
             return None
         self.number = self._count
         return self._transaction
-
-    def _row(self, row: RowChanged) -> Sequence[TableChange]:
-        transaction = self._next()
-        if transaction is None:
-            return ()
-        relation = self._relations[row.relation]
-        return (
-            TableChange(
-                row.kind, relation, row.old, row.old_is_full, row.new, transaction, self._count
-            ),
-        )
 
     def _truncated(self, message: Truncate) -> Sequence[TableChange]:
         found: list[TableChange] = []

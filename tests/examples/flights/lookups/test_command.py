@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -96,8 +97,13 @@ def test_the_end_of_the_service_ends_the_run_with_the_reason(tmp_path: Path) -> 
         weather=str(files.weather), faults=slow, capacities=Capacities(phase=100, each=(2,))
     )
 
+    def kill_amid_the_questions() -> None:
+        while service.counts().answered < 5:
+            time.sleep(0.05)
+        os.kill(service.process, signal.SIGKILL)
+
     with service_process(settings) as service:
-        threading.Timer(0.5, os.kill, (service.process, signal.SIGKILL)).start()
+        threading.Thread(target=kill_amid_the_questions).start()
         with pytest.raises(af.errors.SourceError, match="ended before the pipeline"):
             look_up_all(Console(), files, LookupOptions(output=tmp_path), service)
 

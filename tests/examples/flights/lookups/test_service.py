@@ -11,6 +11,7 @@ import aiohttp
 import msgspec
 import pytest
 
+from aflow.testing.virtual_time import hold, virtual_time
 from flights.lookups.capacity import Capacities
 from flights.lookups.faults import Faults, faultless
 from flights.lookups.service import Counts, Observations, WeatherService, served
@@ -93,13 +94,19 @@ async def test_a_broken_connection_is_an_error_that_aiohttp_does_not_retry() -> 
         assert service.counts == Counts(asked=2, dropped=2)
 
 
-@pytest.mark.asyncio
+@virtual_time
 async def test_requests_above_the_capacity_are_rejected() -> None:
-    slow = Faults(seed=1, failed=0.0, dropped=0.0, slow=0.0, median_s=0.05, spread=0.0)
+    slow = Faults(seed=1, failed=0.0, dropped=0.0, slow=0.0, median_s=1.0, spread=0.0)
     async with asked(slow, Capacities(phase=1000, each=(2,))) as (session, service):
-        statuses = await asyncio.gather(
-            *(status(session, origin="EWR", at="2013-01-01T10:15:00Z") for _ in range(5))
-        )
+        with hold():  # for the network
+            asking = asyncio.gather(
+                *(status(session, origin="EWR", at="2013-01-01T10:15:00Z") for _ in range(5))
+            )
+            while service.counts.refused < 2:  # noqa: ASYNC110 - counted in other tasks
+                await asyncio.sleep(0)
+        await asyncio.sleep(2)
+        with hold():
+            statuses = await asking
 
         assert sorted(statuses) == [200, 200, 200, 429, 429]
         assert service.counts == Counts(asked=5, answered=3, refused=2)

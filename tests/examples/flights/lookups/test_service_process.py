@@ -102,7 +102,7 @@ def test_the_service_ends_when_its_parent_is_killed(settings: Settings) -> None:
 
 
 def wait_readable(descriptor: int) -> bool:
-    return bool(select.select([descriptor], [], [], 10)[0])
+    return bool(select.select([descriptor], [], [], 60)[0])
 
 
 @pytest.mark.slow
