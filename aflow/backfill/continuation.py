@@ -215,7 +215,7 @@ def _begins(folder: Path, plan: FragmentPlan, steps: Mapping[str, _ReadStep]) ->
                 f"renamed, or no backfill wrote the savepoint; name the step as before, or run the backfill over all "
                 f"of history"
             )
-        if found.of_operator.operator.keys() != {BEGINS}:
+        if set(found.of_operator.operator) != {BEGINS}:
             raise _of_live_job(folder, name, "it has watermarks of the splits of its source")
         moments[begins] = name
     if len(moments) > 1:

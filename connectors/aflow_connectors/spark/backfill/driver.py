@@ -180,13 +180,13 @@ class Backfill:
         Output that an earlier savepoint names is committed here, for sinks that are written again, or else by the live
         job.
         """
-        earlier = {} if self.start is None else self.start.prepared
-        new = {
-            sink: [(self._number, one) for one in some]
-            for sink, some in self._prepared.items()
-            if some
-        }
-        return {**earlier, **new}
+        prepared: dict[str, Sequence[tuple[int, Committable]]] = {}
+        if self.start is not None:
+            prepared.update(self.start.prepared)
+        for sink, some in self._prepared.items():
+            if some:
+                prepared[sink] = [(self._number, one) for one in some]
+        return prepared
 
     def _parts(self) -> Iterator[StatePart]:
         yield from self.staging.parts()
