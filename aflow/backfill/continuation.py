@@ -139,15 +139,12 @@ def read_continuation(
             f"{plan.key_groups}: pass key_groups={manifest.key_groups}"
         )
     steps = {one.step.name: one for one in _read_steps(manifest, folder)}
-    begins = _begins(folder, plan, steps)
+    begins = _start_moment(folder, plan, steps)
     changes = change_plan(
         [one.contents for one in steps.values()], [declared_step(node, 1) for node in graph]
     )
     changes.check(allow_dropped_state=allow_dropped_state)
-    prepared = {name: read_committables(name, one.of_operator) for name, one in steps.items()}
-    return Continuation(
-        folder, manifest, begins, changes, {name: some for name, some in prepared.items() if some}
-    )
+    return Continuation(folder, manifest, begins, changes, _prepared(plan, steps))
 
 
 def start_of_history(
@@ -199,7 +196,20 @@ def _read_steps(manifest: Manifest, folder: Path) -> Iterator[_ReadStep]:
         yield _ReadStep(step, contents.stored(), merged)
 
 
-def _begins(folder: Path, plan: FragmentPlan, steps: Mapping[str, _ReadStep]) -> Timestamp:
+def _prepared(
+    plan: FragmentPlan, steps: Mapping[str, _ReadStep]
+) -> dict[str, Sequence[tuple[int, Committable]]]:
+    """Return the prepared output of sinks of the flow; that of a removed sink is dropped like its state."""
+    sinks = {
+        exit.sink.name for one in plan.fragments for exit in one.exits if exit.sink is not None
+    }
+    found = (
+        (name, read_committables(name, steps[name].of_operator)) for name in steps if name in sinks
+    )
+    return {name: some for name, some in found if some}
+
+
+def _start_moment(folder: Path, plan: FragmentPlan, steps: Mapping[str, _ReadStep]) -> Timestamp:
     """Return the moment at which all sources continue. Raises ``RestoreError`` unless a backfill has stored it."""
     moments: dict[Timestamp, str] = {}
     if not any(one.cuts_at for one in plan.fragments):

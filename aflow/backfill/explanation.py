@@ -104,7 +104,9 @@ class _PlanText:
         if node is fragment.head and fragment.watermark_per_timestamp:
             facts.append("sees time pass from each timestamp to the next")
         if node.name in fragment.cuts_at and self._begins is not None:
-            facts.append(f"skips records before {readable(self._begins)}, which are processed")
+            facts.append(
+                f"skips records before {readable(self._begins)}, which belong to the restored run"
+            )
         if node.name in fragment.cuts_at and self._until is not None:
             facts.append(
                 f"cut: leaves records at {readable(self._until)} and later to the live job"

@@ -52,6 +52,9 @@ class Destination(ABC):
     def check(self) -> None:
         """Raise, before anything runs, if the results could not be written, as far as that is known."""
 
+    def begin(self) -> None:
+        """Exclude other backfills, before anything runs. Raises ``SinkError`` if another one is alive."""
+
     def recover(self) -> None:
         """Restore the output to its state at the savepoint from which the backfill continues, before anything runs.
 
@@ -90,7 +93,7 @@ class FilesDestination(Destination):
 
     @abstractmethod
     def begin(self) -> None:
-        """Create the folder into which executors write."""
+        """Create the folder into which executors write, and exclude other backfills."""
 
     @abstractmethod
     def take(self, files: Sequence[str]) -> Sequence[Committable]:

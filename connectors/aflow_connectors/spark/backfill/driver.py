@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Final
 from aflow.backfill.continuation import Continuation
 from aflow.backfill.exchange import decode_block
 from aflow.backfill.fragments import Exit, Fragment, FragmentPlan
-from aflow.backfill.savepoint import SAVEPOINT, StatePart, write_savepoint
+from aflow.backfill.savepoint import SAVEPOINT, StatePart, check_savepoint_path, write_savepoint
 from aflow.connect import Committable, ConnectorError
 from aflow.model.time import Timestamp
 from aflow_connectors.spark.backfill.destinations import (
@@ -80,16 +80,16 @@ class Backfill:
     def begin(self) -> None:
         """Create the folders in which executors write results and state.
 
-        If it continues from a savepoint, first restore the output to the state at that savepoint.
+        If it continues from a savepoint, restore the output to the state at that savepoint.
         """
         with self._exclusively():
+            for destination in self._destinations():
+                destination.begin()
+            self._check_savepoint_is_new()
             if self.start is not None:
                 for destination in self._destinations():
                     destination.recover()
             self.staging.begin()
-            for destination in self._destinations():
-                if isinstance(destination, FilesDestination):
-                    destination.begin()
 
     def run(self, fragment: Fragment) -> None:
         """Run a fragment, or register it to run with its reader."""
@@ -105,6 +105,7 @@ class Backfill:
         if destination is None:
             return
         with self._exclusively():
+            self._check_savepoint_is_new()
             match destination:
                 case FilesDestination():
                     self._prepared[sink] = destination.take(self._files_of(sink))
@@ -164,6 +165,11 @@ class Backfill:
         with self._write_lock:
             self._check_not_cancelled()
             yield
+
+    def _check_savepoint_is_new(self) -> None:
+        """Raise ``CheckpointError`` if another backfill has written the savepoint: its output must be kept."""
+        if self.savepoint is not None:
+            check_savepoint_path(self.savepoint)
 
     def _check_not_cancelled(self) -> None:
         if self._cancelled:

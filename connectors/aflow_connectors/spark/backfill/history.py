@@ -8,8 +8,10 @@ In the table of a ``SparkTableSink`` the results are one piece, which is a parti
 ``aflow_piece = 'totals-history'``. It counts as written for the savepoint. A repeated backfill replaces it.
 
 A backfill that continues from a savepoint continues its output too, as a live job does: with the same owner, and pieces
-of the next number (``'totals-history-000002'``). What that savepoint names is committed first, and later output is
-removed, when the backfill begins and again before it adds its own.
+of the next number. In a folder, output that the savepoint names is committed first, and later output is removed, when
+the backfill begins and again before it adds its own. A table keeps later output until ``write``, which records in the
+staging folder that it is withdrawn, drops it, and adds the piece ``'totals-history-000002-c0ffee42'``. Its token is new
+for each backfill. So checkpoints and savepoints whose output was replaced are refused.
 """
 
 from __future__ import annotations
@@ -48,7 +50,12 @@ from aflow_connectors.spark.dataframe.columns import RowsOut
 from aflow_connectors.spark.dataframe.schema import declared
 from aflow_connectors.spark.tables.columns import column_mismatches, differences, parsed
 from aflow_connectors.spark.tables.folder_sink import SparkSink, folder_parts
-from aflow_connectors.spark.tables.spark_table import SparkTable, TablePartition, writing_session
+from aflow_connectors.spark.tables.spark_table import (
+    SparkTable,
+    TablePartition,
+    history_suffix,
+    writing_session,
+)
 from aflow_connectors.spark.tables.staged_pieces import StagedPieces, history_piece
 
 if TYPE_CHECKING:
@@ -105,9 +112,7 @@ class _HistoryFolder(OwnedFolder, Destination):
             if not self._earlier:
                 self.removable_output(overwrite=self._overwrite)
             self.refuse_while_others_write()
-            for lock in (one / _CLAIM for one in self.path.glob(f"{_HIDDEN}*")):
-                if is_claimed(lock, remove=False):
-                    raise self.taken(lock)
+            self._refuse_other_backfills()
 
     def recover(self) -> None:
         if self._earlier:
@@ -119,7 +124,7 @@ class _HistoryFolder(OwnedFolder, Destination):
         return recovery.recover(self._earlier)
 
     def begin(self) -> None:
-        """Create the folder into which executors write."""
+        """Create the folder into which files are written. Raises ``SinkError`` if another backfill is alive here."""
         with self.errors():
             make_folder(self.path)
             # Created under another name until it is locked: an unlocked folder counts as abandoned.
@@ -127,6 +132,8 @@ class _HistoryFolder(OwnedFolder, Destination):
             made.mkdir()
             self._claim = self.claimed(made / _CLAIM)
             made.rename(self._hidden)
+            # Only now: of two that begin together, at least one sees the other.
+            self._refuse_other_backfills()
 
     def show(self) -> None:
         with self.errors():
@@ -173,6 +180,11 @@ class _HistoryFolder(OwnedFolder, Destination):
     def _savepoint_pieces(self) -> Pieces:
         assert self._pieces is not None
         return self._pieces
+
+    def _refuse_other_backfills(self) -> None:
+        for one in self.path.absolute().glob(f"{_HIDDEN}*"):
+            if one != self._hidden and is_claimed(one / _CLAIM, remove=False):
+                raise self.taken(one / _CLAIM)
 
     def _remove_abandoned(self) -> None:
         """Remove the folders of killed backfills."""
@@ -225,7 +237,6 @@ class HistoryFolderTable(_HistoryFolder, TableDestination):
     def write(
         self, table: DataFrame | None, *, records: int, scratch: str
     ) -> Sequence[Committable]:
-        self.begin()
         if table is None:
             return self._prepare([])
         folder = self._hidden / "rows"
@@ -262,10 +273,16 @@ class HistoryTable(TableDestination):
         self._earlier = [PreparedPiece.of(one, sink=sink) for one in output.earlier]
         self._staging = StagedPieces(target.staging, target.table, sink=sink)
         self._opened: tuple[SparkSession, SparkTable] | None = None
+        #: Lock against the writers of jobs; None while it is not held.
+        self._lock: Claim | None = None
 
     def check(self) -> None:
-        """Raise ``SinkError`` for a table with other columns, and for output of an earlier run that must be kept."""
+        """Raise ``SinkError`` for a table with other columns, for output of an earlier run that must be kept, and while
+        a job writes into the table.
+        """
         self.columns()
+        with self._staging.errors():
+            self._staging.refuse_while_others_write()
         table = self._table()
         if self._earlier:
             self._check_continued(table)
@@ -287,16 +304,52 @@ class HistoryTable(TableDestination):
     def write(
         self, table: DataFrame | None, *, records: int, scratch: str
     ) -> Sequence[Committable]:
-        target = self._table()
+        target, suffix = self._table(), history_suffix(self._number)
         owner = self._earlier[0].owner if self._earlier else new_owner()
+        self._exclude_jobs()
         # A backfill repeated over other data may have other partitions.
-        target.drop(self._replaced(target))
+        replaced = self._replaced(target)
+        generation = self._withdraw(owner, replaced) if self._earlier else 0
+        target.drop(replaced)
         if table is not None:
-            self._load(table, target, scratch)
-        piece = history_piece(self._number) if records else ""
+            self._load(table, target, scratch, owner=owner, suffix=suffix)
+        else:
+            target.record_owner(owner)
+        piece = history_piece(suffix) if records else ""
         folder = str(self._staging.path.absolute())
-        target.record_owner(owner)
-        return [PreparedPiece(self._number, piece, folder, owner).stored()]
+        return [PreparedPiece(self._number, piece, folder, owner, generation).stored()]
+
+    def show(self) -> None:
+        self._release()
+
+    def drop(self) -> None:
+        self._release()
+
+    def _exclude_jobs(self) -> None:
+        """Lock the staging folder, so that no job writes until the savepoint exists."""
+        staging = self._staging
+        with staging.errors():
+            make_folder(staging.path)
+            staging.refuse_while_others_write()
+            self._lock = staging.claimed(staging.parts.lock(0))
+
+    def _withdraw(self, owner: str, replaced: Sequence[TablePartition]) -> int:
+        """Record that later output of ``owner`` is removed; return how often that was done.
+
+        Recorded even if there is none: a job may have completed checkpoints without output, and the rows of this
+        backfill are ones that it would process again.
+        """
+        last = max((one.checkpoint for one in replaced), default=0)
+        pieces = Pieces(self._staging.parts, owner, sink=self.sink)
+        with self._staging.errors():
+            pieces.manifest.withdrawing(self._number, max(last, self._number))
+            self._staging.sync()
+            return pieces.generation()
+
+    def _release(self) -> None:
+        if self._lock is not None:
+            self._lock.release()
+            self._lock = None
 
     def _check_continued(self, table: SparkTable) -> None:
         """Raise unless the table holds the output that the savepoint names, and later output is of the same runs."""
@@ -324,7 +377,9 @@ class HistoryTable(TableDestination):
             return [one for one in found if one.checkpoint > last]
         return [one for one in found if one.history or self._target.overwrite]
 
-    def _load(self, rows: DataFrame, target: SparkTable, scratch: str) -> None:
+    def _load(
+        self, rows: DataFrame, target: SparkTable, scratch: str, *, owner: str, suffix: str
+    ) -> None:
         # Staged in files, since only the writing session overwrites by partition.
         rows.write.parquet(scratch)
         there = target.columns()
@@ -333,8 +388,10 @@ class HistoryTable(TableDestination):
             target.create(there)
         if found := column_mismatches(rows.schema, there):
             raise target.error(f"{'; '.join(found)}: was it changed meanwhile?")
+        # Before the rows: rows without an owner could not be continued after a crash.
+        target.record_owner(owner)
         rows_of_history = self._writes().read.schema(there).parquet(scratch)
-        target.replace_history(rows_of_history, number=self._number)
+        target.replace_history(rows_of_history, suffix=suffix)
 
     def _table(self) -> SparkTable:
         return self._open()[1]

@@ -28,6 +28,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
+from secrets import choice, token_hex
 from typing import TYPE_CHECKING, Any, Final, cast
 from urllib.parse import unquote
 
@@ -42,9 +43,15 @@ if TYPE_CHECKING:
 
 PIECE: Final = "aflow_piece"
 
-#: Suffix of the piece of a backfill, in place of the numbers of a writer and a checkpoint. The number of a savepoint
-#: after the first follows.
+#: Suffix of the piece of a backfill, in place of the numbers of a writer and a checkpoint. If the backfill continued
+#: from a savepoint, the number of its own savepoint and a token follow: ``history-000002-c0ffee42``.
 HISTORY: Final = "history"
+
+#: Token of a continued piece. It begins with a letter, which numbers of writers and checkpoints do not have.
+_TOKEN: Final = "[a-f][0-9a-f]{7}"
+
+#: Pattern of the suffix of a piece of history; its group is the number of the savepoint, if that is not the first.
+HISTORY_SUFFIX: Final = rf"{HISTORY}(?:-(\d{{6,}})-{_TOKEN})?"
 
 #: Table property with the owner of a sink's output: this prefix, and the name of the sink.
 _OWNER: Final = "aflow.owner."
@@ -160,10 +167,10 @@ class SparkTable:
         number = "regexp_extract(_metadata.file_name, '([0-9]+-[0-9]+)[.]parquet$', 1)"
         self._insert(rows, f"concat({_literal(f'{self._sink}-')}, {number})")
 
-    def replace_history(self, rows: DataFrame, *, number: int) -> None:
-        """Write ``rows``, of the writing session, as the piece of savepoint ``number``; an earlier one was dropped."""
+    def replace_history(self, rows: DataFrame, *, suffix: str) -> None:
+        """Write ``rows``, of the writing session, as the piece with ``suffix``; an earlier one was dropped."""
         self._check_mode()
-        self._insert(rows, _literal(f"{self._sink}-{history_suffix(number)}"))
+        self._insert(rows, _literal(f"{self._sink}-{suffix}"))
 
     def _insert(self, rows: DataFrame, piece: str) -> None:
         """Insert ``rows``; ``piece`` is the SQL expression for the name of a row's piece."""
@@ -211,7 +218,7 @@ class SparkTable:
         pairs = [part.partition("=") for part in shown.split("/")]
         columns = tuple((unquote(name), unquote(value)) for name, _, value in pairs)
         piece = dict(columns).get(PIECE, "")
-        history = re.fullmatch(rf"{re.escape(self._sink)}-{HISTORY}(?:-(\d{{6,}}))?", piece)
+        history = re.fullmatch(f"{re.escape(self._sink)}-{HISTORY_SUFFIX}", piece)
         if history is not None:
             return TablePartition(columns, piece, 0, int(history[1] or SAVEPOINT), history=True)
         numbers = re.fullmatch(rf"{re.escape(self._sink)}-(\d{{5,}})-(\d{{6,}})", piece)
@@ -219,8 +226,14 @@ class SparkTable:
 
 
 def history_suffix(savepoint: int) -> str:
-    """Return the suffix of the piece of history for a savepoint."""
-    return HISTORY if savepoint == SAVEPOINT else f"{HISTORY}-{savepoint:06}"
+    """Return a suffix for the piece of history of a savepoint.
+
+    It is a new one for each backfill that continues: several may continue from one savepoint, and each replaces the
+    output of the one before it. So the name in the savepoint of a replaced one is not in the table any more.
+    """
+    if savepoint == SAVEPOINT:
+        return HISTORY
+    return f"{HISTORY}-{savepoint:06}-{choice('abcdef')}{token_hex(4)[1:]}"
 
 
 def _section(title: str, described: Sequence[tuple[str, str]]) -> Sequence[tuple[str, str]]:

@@ -16,7 +16,7 @@ from aflow_connectors.files.output.lock_file import sync_folder
 from aflow_connectors.files.output.names import Parts
 from aflow_connectors.files.output.ownership import OwnedFolder
 from aflow_connectors.files.output.pieces import FolderRecovery, Pieces, PreparedPiece
-from aflow_connectors.spark.tables.spark_table import HISTORY, history_suffix
+from aflow_connectors.spark.tables.spark_table import HISTORY_SUFFIX
 
 #: Checkpoint number for the output of a run without checkpoints.
 NO_CHECKPOINT: Final = 0
@@ -24,12 +24,12 @@ NO_CHECKPOINT: Final = 0
 _STEM: Final = "part"
 
 #: Names of pieces of history, which were never staged.
-_HISTORY_PIECE: Final = re.compile(rf"{_STEM}-{HISTORY}(-\d+)?\.parquet")
+_HISTORY_PIECE: Final = re.compile(rf"{_STEM}-{HISTORY_SUFFIX}\.parquet")
 
 
-def history_piece(savepoint: int) -> str:
-    """Return the name of the piece of history for a savepoint, as if it had been staged."""
-    return f"{_STEM}-{history_suffix(savepoint)}.parquet"
+def history_piece(suffix: str) -> str:
+    """Return the name of the piece of history with ``suffix``, as if it had been staged."""
+    return f"{_STEM}-{suffix}.parquet"
 
 
 def is_history_piece(piece: str) -> bool:
@@ -98,7 +98,16 @@ class StagedPieces(OwnedFolder):
     ) -> None:
         """Raise ``RestoreError`` for a piece that is neither staged nor among those ``written`` into the table."""
         for one in pieces:
-            if not one.piece or self.value(one.piece) in written or self._is_staged(one):
+            if not one.piece or self.value(one.piece) in written:
+                continue
+            if is_history_piece(one.piece):  # never staged
+                raise RestoreError(
+                    f"sink {self.sink!r} cannot commit savepoint {one.checkpoint}: the rows that a backfill wrote for "
+                    f"it ({self.value(one.piece)}) are not in table {table}; did another backfill or job continue "
+                    f"from the savepoint before it and replace them, or was the table recreated? Start from the newest "
+                    f"savepoint, or run the backfill again"
+                )
+            if self._is_staged(one):
                 continue
             if not one.owner:
                 raise RestoreError(
