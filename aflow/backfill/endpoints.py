@@ -8,7 +8,7 @@ from __future__ import annotations
 import inspect
 import re
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, NoReturn, Protocol, TypeAlias
+from typing import Any, Final, NoReturn, Protocol, TypeAlias
 
 from aflow.backfill.fragments import FragmentPlan
 from aflow.connect import Position, Reader, Sink, Source, Split, Writer, WriterContext
@@ -23,6 +23,10 @@ class DescribedFlow(Protocol):
     def graph(self) -> FlowGraph:
         """Steps of the flow."""
         ...
+
+
+#: The outermost name of an annotation, without its module: of its text, or of the ``repr`` of a class or an alias.
+_OUTERMOST: Final = re.compile(r"""['"]?(?:<class ')?(?:(?:\w+\.)*Optional\[)?(?:\w+\.)*(\w+)""")
 
 
 Build: TypeAlias = DescribedFlow | Callable[..., DescribedFlow]
@@ -124,10 +128,14 @@ def _placeholders(
 
 
 def _annotated_end(name: str, annotation: object) -> HistorySource | HistorySink | None:
-    text = annotation if isinstance(annotation, str) else repr(annotation)
-    if re.search(r"\bSource\b", text):
-        return HistorySource(name)
-    return HistorySink(name) if re.search(r"\bSink\b", text) else None
+    found = _OUTERMOST.match(annotation if isinstance(annotation, str) else repr(annotation))
+    match found and found[1]:
+        case "Source":
+            return HistorySource(name)
+        case "Sink":
+            return HistorySink(name)
+        case _:
+            return None
 
 
 def _refuse(name: str, sources: Collection[str], sinks: Collection[str]) -> NoReturn:

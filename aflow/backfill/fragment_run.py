@@ -233,7 +233,8 @@ class _StateCapture:
         # Calls under way are state too, and are none at the end.
         if self._head.size().entries and not isinstance(self._head, AsyncOperator):
             self._captured(changes=self._is_restored)
-            return True
+            # Changes may follow, where there has been state from the start.
+            return not self._is_restored or not self._trials
         return not self._trials
 
     def run(self) -> None:

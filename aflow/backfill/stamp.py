@@ -17,7 +17,7 @@ class StampOperator(Operator):
     History is sorted by event time at the next exchange, which has the watermark of that order; a function upstream of
     it that reads the watermark sees none. Records from ``until`` (epoch ms) on are excluded: the live job processes
     them, and excludes earlier ones by the same timestamps. ``left_out`` counts them. So are records before ``begins``,
-    which an earlier backfill has processed; ``skipped`` counts those.
+    and ``skipped`` counts those: an earlier backfill has processed all that its rows held of them.
     """
 
     def __init__(

@@ -38,3 +38,21 @@ def test_other_parameters_need_a_value() -> None:
 
     with pytest.raises(FlowDefinitionError, match=re.escape(message)):
         build_graph(with_a_setting, sources=["numbers"], sinks=["doubled"])
+
+
+def of_several(numbers: list[af.Source[int]]) -> af.Flow:
+    return named_otherwise(numbers[0], af.CollectSink[int]())
+
+
+def of_an_optional(orders: af.Source[int] | None, results: af.Sink[int] | None) -> af.Flow:
+    assert orders is not None
+    assert results is not None
+    return named_otherwise(orders, results)
+
+
+def test_only_the_outermost_name_of_an_annotation_counts() -> None:
+    graph = build_graph(of_an_optional, sources=["numbers"], sinks=["doubled"])
+    assert len(graph.nodes) == 3
+
+    with pytest.raises(FlowDefinitionError, match="has a parameter 'numbers', which is none of"):
+        build_graph(of_several, sources=["orders"], sinks=["doubled"])

@@ -15,12 +15,17 @@ from aflow.backfill.continuation import read_continuation
 from aflow.backfill.fragment_planner import plan_fragments
 from aflow.backfill.portable_fragment import portable_copy
 from aflow.errors import ConnectorError, FlowDefinitionError
-from aflow_connectors.spark import explain
+from aflow.model.key_groups import KeyGroupRange
+from aflow.state.parts import decoded
+from aflow.state.snapshot import OperatorSnapshot
+from aflow_connectors.files.output.pieces import PreparedPiece
+from aflow_connectors.spark import SparkSink, backfill, explain
 from aflow_connectors.spark.executor.event_loop import worker_loop
 from tests.backfill.items import Item, at_of, key_of
 from tests.backfill.locally import backfill_locally
 
 pytest.importorskip("pyspark", reason="pyspark is not installed")
+continued_output: Any = pytest.importorskip("aflow_connectors.spark.backfill.continued_output")
 fragment_task: Any = pytest.importorskip("aflow_connectors.spark.backfill.fragment_task")
 rows: Any = pytest.importorskip("aflow_connectors.spark.backfill.rows")
 
@@ -69,6 +74,17 @@ def tasks(savepoint: Path) -> list[Any]:
     ]
 
 
+def entries_of(*snapshots: OperatorSnapshot) -> list[tuple[bytes, bytes]]:
+    """The stored keys, with their values."""
+    return [
+        entry
+        for one in snapshots
+        for names in one.keyed.values()
+        for entries in names.values()
+        for entry in entries
+    ]
+
+
 def test_a_partition_without_rows_keeps_the_state_of_its_keys(savepoint: Path) -> None:
     _, keyed = tasks(savepoint)
 
@@ -87,7 +103,10 @@ def test_a_partition_without_rows_keeps_the_state_of_its_keys(savepoint: Path) -
         if exit == rows.STATE
     ]
     assert len(state) == 3
-    assert sum(len(part) for part in state) > 7
+    captured = [decoded(part, what="the state of a partition")["sums"] for part in state]
+    stored = keyed.restored.read(KeyGroupRange(0, 128))
+    assert sorted(entries_of(*captured)) == sorted(entries_of(stored))
+    assert {bytes([n]) for n in range(7)} <= {key for key, _ in entries_of(*captured)}
 
 
 def test_an_executor_that_does_not_see_the_savepoint_reports_it_before_anything_runs(
@@ -108,3 +127,64 @@ def test_explain_reads_the_savepoint(savepoint: Path) -> None:
 def test_a_permission_without_a_savepoint_is_refused() -> None:
     with pytest.raises(FlowDefinitionError, match=r"allow_dropped_state=True .* give restore= too"):
         explain(build, sources={"items": None}, sinks={"out": None}, allow_dropped_state=True)
+
+
+def upstream(sink: str) -> af.Flow:
+    """The same flow, and a sink that gets the records before they have a time."""
+    flow = af.Flow("sums")
+    items = flow.source(ITEMS, name="items")
+    items.to(af.CollectSink[Item](), name=sink)
+    sums = items.event_time(at_of, name="times").key_by(key_of)
+    sums.fold(int, lambda total, item: total + item.n, name="sums").to(
+        af.CollectSink[object](), name="out"
+    )
+    return flow
+
+
+def test_output_upstream_of_event_time_is_not_written_twice(
+    savepoint: Path, tmp_path: Path
+) -> None:
+    graph = upstream("raw").graph
+    plan = plan_fragments(graph)
+    start = read_continuation(savepoint, graph, plan)
+    earlier = replace(start, prepared={"raw": [(1, {})], "out": [(1, {})]})
+    sinks: dict[str, Any] = {name: SparkSink[Any](tmp_path / name) for name in ("raw", "out")}
+
+    with pytest.raises(FlowDefinitionError, match=r"sink 'raw' is upstream .* of source 'items'"):
+        continued_output.check_continued_output(plan, sinks, earlier, 80)
+    continued_output.check_continued_output(plan, {**sinks, "raw": None}, earlier, 80)
+    continued_output.check_continued_output(plan, sinks, start, 80)
+
+
+def test_output_that_no_live_job_would_commit_is_refused(savepoint: Path, tmp_path: Path) -> None:
+    graph = build().graph
+    plan = plan_fragments(graph)
+    piece = PreparedPiece(1, "part-00000-000001.parquet", str(tmp_path), "0123456789abcdef")
+    start = replace(
+        read_continuation(savepoint, graph, plan), prepared={"out": [(1, piece.stored())]}
+    )
+    check = continued_output.check_continued_output
+    check(plan, {"out": None}, start, None)  # it is committed
+
+    (tmp_path / f".{piece.piece}.{piece.owner}.pending").touch()
+
+    with pytest.raises(FlowDefinitionError, match=r"sink 'out': part-00000-.* with until=None"):
+        check(plan, {"out": None}, start, None)
+    check(plan, {"out": None}, start, 80)
+    check(plan, {"out": SparkSink[Any](tmp_path)}, start, None)
+
+
+def test_the_session_is_checked_before_the_whole_state_is_read(tmp_path: Path) -> None:
+    nothing: Any = object()
+    running = backfill(
+        build,
+        session=nothing,
+        sources={"items": nothing},
+        sinks={"out": None},
+        until=80,
+        savepoint=tmp_path / "next",
+        restore=tmp_path / "missing",
+    )
+
+    with pytest.raises(FlowDefinitionError, match="needs a session of Spark in session="):
+        asyncio.run(running)

@@ -8,6 +8,7 @@ import sys
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import msgspec
@@ -131,3 +132,22 @@ def test_the_modules_that_a_pickle_refers_to_are_found() -> None:
 
     assert found == {"decimal", "msgspec", "msgspec.json", __name__}
     assert modules_of({"none": [1, "of", b"these"]}) == []
+
+
+def test_modules_that_are_pickled_by_value_are_not_imported(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from pyspark import cloudpickle
+
+    pickler: Any = cloudpickle
+    prices = ModuleType("prices")
+    exec("def price(): return 1", vars(prices))
+    monkeypatch.setitem(sys.modules, "prices", prices)
+    value = [prices, prices.price]
+    assert "prices" in modules_of(value)
+
+    pickler.register_pickle_by_value(prices)
+    try:
+        assert "prices" not in modules_of(value)
+    finally:
+        pickler.unregister_pickle_by_value(prices)

@@ -80,6 +80,8 @@ async def backfill(
     check_packages()
     end, by_event_time = _moment(until), event_time_for_processing_time
     graph, plan = plan_build(build, sources, sinks, key_groups, by_event_time=by_event_time)
+    # Reading the whole state may take long.
+    await to_thread.run_sync(partial(_check, session, until=end, savepoint=savepoint))
     read = partial(start_of_history, restore, graph, plan, allow_dropped_state=allow_dropped_state)
     start = await to_thread.run_sync(read)
     prepared = partial(_prepared, until=end, savepoint=savepoint, partitions=partitions)
@@ -87,14 +89,24 @@ async def backfill(
     return await _run(work, calls)
 
 
+def _check(
+    session: SparkSession, *, until: Timestamp | None, savepoint: str | PathLike[str] | None
+) -> None:
+    """Raise for arguments that are wrong whatever is restored."""
+    # Imported after the check: these modules need the packages.
+    from aflow_connectors.spark.backfill.preparation import check_session, new_savepoint
+
+    check_session(session)
+    new_savepoint(savepoint, until)
+
+
 async def _prepared(
     plan: FragmentPlan, session: SparkSession, *ends: Any, **options: Any
 ) -> tuple[Backfill, Calls]:
     """Return a backfill that is ready to begin, as ``prepare_backfill`` does, and the calls of its session."""
     # Imported after the check: these modules need the packages.
-    from aflow_connectors.spark.backfill.preparation import check_session, prepare_backfill
+    from aflow_connectors.spark.backfill.preparation import prepare_backfill
 
-    await to_thread.run_sync(check_session, session)
     calls = Calls(session)
     prepare = partial(prepare_backfill, plan, session, *ends, **options)
     return await calls.run(prepare, f"preparing the backfill of flow {plan.flow!r}"), calls

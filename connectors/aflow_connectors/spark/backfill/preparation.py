@@ -15,6 +15,7 @@ from aflow.backfill.fragments import Fragment, FragmentPlan
 from aflow.backfill.savepoint import check_savepoint_path
 from aflow.errors import ConnectorError, FlowDefinitionError, shown
 from aflow.model.time import Timestamp
+from aflow_connectors.spark.backfill.continued_output import check_continued_output
 from aflow_connectors.spark.backfill.destinations import (
     AnyDestination,
     ResultsDestination,
@@ -61,14 +62,10 @@ def prepare_backfill(
     start: Continuation | None = None,
 ) -> Backfill:
     """Return a backfill that is ready to begin, and continues from ``start``; blocks. Raises as ``backfill``."""
-    if (until is None) != (savepoint is None):
-        raise FlowDefinitionError(
-            "a live job starts from the savepoint at the end of the history: give backfill() both until= and "
-            "savepoint=, or neither"
-        )
+    folder = new_savepoint(savepoint, until)
     if start is not None:
         start.check_until(until)
-    folder = None if savepoint is None else check_savepoint_path(savepoint)
+        check_continued_output(plan, sinks, start, until)
     check_apart(sinks, folder, restored=None if start is None else start.folder)
     count = _partitions(partitions, session, plan.key_groups)
     # A function that returns the DataFrame is called once.
@@ -103,6 +100,16 @@ def prepare_backfill(
             pattern=_STAGING if staging is None and folder is not None else "aflow-*",
         ),
     )
+
+
+def new_savepoint(savepoint: str | PathLike[str] | None, until: Timestamp | None) -> Path | None:
+    """Return the folder of the savepoint; None without one. Blocks; raises as ``backfill``."""
+    if (until is None) != (savepoint is None):
+        raise FlowDefinitionError(
+            "a live job starts from the savepoint at the end of the history: give backfill() both until= and "
+            "savepoint=, or neither"
+        )
+    return None if savepoint is None else check_savepoint_path(savepoint)
 
 
 def _tasks(

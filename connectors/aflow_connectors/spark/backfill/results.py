@@ -97,7 +97,7 @@ class Backfilled:
     begins: Timestamp | None = None
     """Beginning of the history (epoch ms), where that savepoint ends; None without one."""
     skipped: int = 0
-    """Records of the sources before it, which the earlier backfill has processed."""
+    """Records of the sources before it. The earlier backfill has processed those that its rows held."""
     seconds: Mapping[str, float]
     """Duration by phase: fragments, results, savepoint. A fragment without a Spark job of its own counts in that of its
     reader.

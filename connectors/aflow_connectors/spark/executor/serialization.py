@@ -99,14 +99,19 @@ def modules_of(value: object) -> list[str]:
 
     A process that unpickles it imports them. Raises as ``dumps``.
     """
+    from pyspark import cloudpickle
+
     found: set[str] = set()
     base: Any = _pickler()
+    _module_reduced: Any = base.dispatch_table[ModuleType]
 
     class Recorder(base):  # type: ignore[misc]
         def reducer_override(self, obj: Any) -> Any:
             reduced = base.reducer_override(self, obj)
             if isinstance(obj, ModuleType):
-                found.add(obj.__name__)
+                # One that is registered to be pickled by value may be missing on executors.
+                if _module_reduced(obj)[0] is cloudpickle.subimport:
+                    found.add(obj.__name__)
             elif isinstance(obj, type | FunctionType) and reduced is NotImplemented:
                 found.add(obj.__module__)
             return reduced
