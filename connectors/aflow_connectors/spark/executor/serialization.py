@@ -21,7 +21,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from functools import cache
 from types import FunctionType, ModuleType
-from typing import Any, Final, TypeGuard, get_type_hints
+from typing import Any, Final, TypeGuard, cast, get_type_hints
 
 import msgspec
 
@@ -103,14 +103,15 @@ def modules_of(value: object) -> list[str]:
 
     found: set[str] = set()
     base: Any = _pickler()
-    _module_reduced: Any = base.dispatch_table[ModuleType]
+    module_reduced: Any = base.dispatch_table[ModuleType]
+    by_name: Any = cast(Any, cloudpickle).subimport
 
     class Recorder(base):  # type: ignore[misc]
         def reducer_override(self, obj: Any) -> Any:
             reduced = base.reducer_override(self, obj)
             if isinstance(obj, ModuleType):
                 # One that is registered to be pickled by value may be missing on executors.
-                if _module_reduced(obj)[0] is cloudpickle.subimport:
+                if module_reduced(obj)[0] is by_name:
                     found.add(obj.__name__)
             elif isinstance(obj, type | FunctionType) and reduced is NotImplemented:
                 found.add(obj.__module__)
