@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -212,6 +214,23 @@ def test_it_converges_to_the_room_of_a_service_wherever_it_starts(
     late = found[-200:]
     assert min(late) >= max(1, int(0.4 * room))
     assert max(late) <= 1.7 * room + 4
+
+
+@settings(max_examples=15, deadline=None)
+@given(room=st.integers(4, 60), share=st.floats(0.0, 0.4), seed=st.integers(0, 1000))
+def test_failures_that_do_not_depend_on_the_limit_do_not_hide_the_room_of_a_queue(
+    room: int, share: float, seed: int
+) -> None:
+    service, random, found = steady(), Random(seed), []
+    for _ in range(400):
+        limit = service.limit
+        latency = 0.02 * max(1.0, limit / room)
+        service.now += latency
+        for _ in range(limit):
+            service.limiter.ended(service.now, latency, random.random() >= share, limit)
+        found.append(limit)
+
+    assert 0.5 * room <= fmean(found[-300:]) <= 1.7 * room
 
 
 class AnyService(RuleBasedStateMachine):
