@@ -10,9 +10,10 @@ proportion, since a batch of a half could block the event loop for long, and the
 *Fixed costs.* That takes the cost of a batch for that of its records. A long chain has costs for each batch, which may
 exceed a short budget alone. Then a smaller batch takes hardly less time, and batches of one record waste nearly all of
 it. So a bound that is small and does not grow is doubled as a *trial*. Two sizes tell the costs of a batch from those
-of its records. If the former are the larger part, the bound stays doubled, and a batch may take twice these costs
-if the budget is shorter (but never longer than ``longest``). Otherwise the trial is undone, and the next one follows much later. Stalls only add to times, so
-the least of several batches counts, and the costs of a batch are never more than the time of the shortest one since.
+of its records. If the former are the larger part, the bound stays doubled, and a batch may take twice these costs if
+the budget is shorter (but never longer than ``longest``). Otherwise the trial is undone, and the next one follows much
+later. Stalls only add to times, so the least of several batches counts, and the costs of a batch are never more than
+the time of the shortest one since.
 
 Results do not depend on the size of batches: windows need no watermark within a batch that it does not have
 (docs/decisions/002), and for event timers batches carry the watermark of each record (docs/decisions/045).
