@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import time
 from pathlib import Path
 from typing import NoReturn
 
@@ -67,7 +68,7 @@ def test_a_stopwatch_subtracts_the_seconds_without_a_cpu_since_it_was_started(
 
     now = 100.0
     monkeypatch.setattr(cpu, "_PROC", str(tmp_path))
-    monkeypatch.setattr(cpu.time, "monotonic", lambda: now)
+    monkeypatch.setattr(time, "monotonic", lambda: now)
     (tmp_path / "1").mkdir()
     set_waited(5)
     watch = cpu.Stopwatch(1)
