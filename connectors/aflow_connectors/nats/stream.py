@@ -136,7 +136,7 @@ class JetStreamReader(Reader[T], Generic[T]):
         self._session: NatsSession | None = None
         #: Loop time since which the stream is at its end; None while it may have messages.
         self._waiting_since: float | None = None
-        #: That time in an earlier connection, if the present one has not answered yet whether there are messages.
+        #: ``_waiting_since`` of an earlier connection, until the server says in this one whether there are messages.
         self._waited_since: float | None = None
         self._is_idle = False
 

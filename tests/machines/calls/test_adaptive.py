@@ -221,7 +221,8 @@ def test_it_converges_to_the_room_of_a_service_wherever_it_starts(
 def test_failures_that_do_not_depend_on_the_limit_do_not_hide_the_room_of_a_queue(
     room: int, share: float, seed: int
 ) -> None:
-    service, random, found = steady(), Random(seed), []
+    service, random = steady(), Random(seed)
+    found: list[int] = []
     for _ in range(400):
         limit = service.limit
         latency = 0.02 * max(1.0, limit / room)
