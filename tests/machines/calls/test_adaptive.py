@@ -216,12 +216,9 @@ def test_it_converges_to_the_room_of_a_service_wherever_it_starts(
     assert max(late) <= 1.7 * room + 4
 
 
-@settings(max_examples=15, deadline=None)
-@given(room=st.integers(4, 60), share=st.floats(0.0, 0.4), seed=st.integers(0, 1000))
-def test_failures_that_do_not_depend_on_the_limit_do_not_hide_the_room_of_a_queue(
-    room: int, share: float, seed: int
-) -> None:
-    service, random = steady(), Random(seed)
+def mean_limit(room: int, share: float, random: Random) -> float:
+    """Return the mean limit for a queue with ``room``, of whose answers a share are errors in any case."""
+    service = steady()
     found: list[int] = []
     for _ in range(400):
         limit = service.limit
@@ -230,8 +227,19 @@ def test_failures_that_do_not_depend_on_the_limit_do_not_hide_the_room_of_a_queu
         for _ in range(limit):
             service.limiter.ended(service.now, latency, random.random() >= share, limit)
         found.append(limit)
+    return fmean(found[-300:])
 
-    assert 0.5 * room <= fmean(found[-300:]) <= 1.7 * room
+
+@pytest.mark.parametrize("room", [8, 30])
+@pytest.mark.parametrize("share", [0.1, 0.25, 0.4])
+def test_failures_that_do_not_depend_on_the_limit_do_not_hide_the_room_of_a_queue(
+    room: int, share: float
+) -> None:
+    # A few chance drops in a row can halve the limit of a small service for some time.
+    limits = [mean_limit(room, share, Random(seed)) for seed in range(5)]
+
+    assert min(limits) >= 0.4 * room
+    assert 0.75 * room <= fmean(limits) <= 1.3 * room
 
 
 class AnyService(RuleBasedStateMachine):
