@@ -4,14 +4,16 @@ Theory. A batch is processed without interruption, so a batch that takes long de
 size is therefore bounded by time as well as by number: a batch that took longer than the budget reduces the bound to
 the number that would have fitted, and a full batch that took less than half of it doubles the bound, up to the
 maximum. The first batch is small, since the cost of the functions is unknown. A single long batch after others that
-fitted reduces the bound to a half at most: it may be a stall of the machine.
+fitted reduces a small bound to a half at most: it may be a stall of the machine. Larger bounds are reduced in
+proportion, since a batch of a half could block the event loop for long, and they grow again within a few batches.
 
 *Fixed costs.* That takes the cost of a batch for that of its records. A long chain has costs for each batch, which may
 exceed a short budget alone. Then a smaller batch takes hardly less time, and batches of one record waste nearly all of
 it. So a bound that is small and does not grow is doubled as a *trial*. Two sizes tell the costs of a batch from those
-of its records. If the former are the larger part, the bound stays doubled, and a batch may take twice these costs
-whatever the budget is. Otherwise the trial is undone, and the next one follows much later. Stalls only add to times, so
-the least of several batches counts, and the costs of a batch are never more than the time of the shortest one since.
+of its records. If the former are the larger part, the bound stays doubled, and a batch may take twice these costs if
+the budget is shorter (but never longer than ``longest``). Otherwise the trial is undone, and the next one follows much
+later. Stalls only add to times, so the least of several batches counts, and the costs of a batch are never more than
+the time of the shortest one since.
 
 Results do not depend on the size of batches: windows need no watermark within a batch that it does not have
 (docs/decisions/002), and for event timers batches carry the watermark of each record (docs/decisions/045).
@@ -51,7 +53,10 @@ class BatchSize:
     )
 
     def __init__(self, most: int, budget: float | Turn, *, longest: float = inf) -> None:
-        """``budget`` is the time that a batch may take, and ``longest`` an upper bound of it, in seconds."""
+        """``budget`` is the time that a batch may take, and ``longest`` an upper bound of it, in seconds.
+
+        A batch whose fixed costs exceed the budget may take twice these costs, within ``longest``.
+        """
         self._most = most
         self._turn = budget if isinstance(budget, Turn) else Turn(budget)
         self._longest = longest
@@ -75,13 +80,13 @@ class BatchSize:
             budget = self._longest
         if self._overhead:
             self._overhead = min(self._overhead, seconds)
-            budget = max(budget, 2 * self._overhead)
+            budget = min(max(budget, 2 * self._overhead), self._longest)
         limit = self.limit
-        if self._smaller is not None and self._is_of_trial(*self._smaller, records, seconds):
+        if self._smaller is not None and self._observe_trial(*self._smaller, records, seconds):
             return
         if seconds > budget:
             fitting = max(1, min(limit, int(records * budget / seconds)))
-            self._change(fitting if self._was_long else max(fitting, limit // 2))
+            self._change(fitting if self._was_long or limit > _FIRST else max(fitting, limit // 2))
             self._was_long = True
         else:
             self._was_long = False
@@ -106,14 +111,14 @@ class BatchSize:
             self._change(min(self._most, self.limit * 2))
             self._smaller = smaller
 
-    def _is_of_trial(self, smaller: int, before: float, records: int, seconds: float) -> bool:
-        """Handle a batch during a trial. Return False if it is as any other."""
+    def _observe_trial(self, smaller: int, before: float, records: int, seconds: float) -> bool:
+        """Adapt the bound to a batch during a trial. Return False, without effect, if the batch counts as any other."""
         if records < self.limit:
             # Input that was read before the trial.
             return records <= smaller and seconds <= 2 * before
         self._full += 1
         overhead = before - smaller * (seconds - before) / (self.limit - smaller)
-        if overhead > before / 2:
+        if overhead > before / 2 and seconds <= self._longest:
             self._overhead = min(overhead, seconds)
             self._full, self._least, self._smaller = 0, inf, None
         elif self._full >= _MEASURED:

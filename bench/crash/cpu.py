@@ -13,6 +13,8 @@ T = TypeVar("T")
 
 #: Seconds between two looks at the time limit.
 _CHECK_EVERY: Final = 0.5
+#: The folder in which Linux describes the processes.
+_PROC: Final = "/proc"
 
 
 def waited_for_cpu(process: int | None) -> float:
@@ -21,7 +23,7 @@ def waited_for_cpu(process: int | None) -> float:
     0 if there is no such process, or the system does not count them.
     """
     try:
-        _, nanoseconds, _ = Path(f"/proc/{process}/schedstat").read_text().split()
+        _, nanoseconds, _ = Path(_PROC, str(process), "schedstat").read_text().split()
     except OSError:
         return 0.0
     return int(nanoseconds) / 1e9
@@ -56,15 +58,21 @@ async def limited(
 ) -> T:
     """Return the result of ``work``. Cancel it and raise ``TimeoutError`` after ``seconds``.
 
-    Seconds in which the main thread of ``process`` waited for a CPU do not count.
+    Seconds in which the main thread of ``process`` waited for a CPU do not count. Those of all processes that it
+    returns, one after the other, are added.
     """
     task = asyncio.create_task(work)
     try:
-        watch, watched = Stopwatch(process()), process()
+        watched = process()
+        watch, before, seen = Stopwatch(watched), 0.0, 0.0
+        looked = watch.elapsed
         while not task.done():
-            if process() != watched:  # it was started again
-                watch, watched = Stopwatch(process()), process()
-            if watch.seconds > seconds:
+            if (now := process()) != watched:  # it was started again
+                # How long it has waited since the last look is lost with it.
+                before += seen + watch.elapsed - looked
+                watch, watched = Stopwatch(now), now
+            seen, looked = watch.seconds, watch.elapsed
+            if before + seen > seconds:
                 raise TimeoutError
             await asyncio.wait({task}, timeout=_CHECK_EVERY)
         return task.result()

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import itertools
+import time
 from pathlib import Path
 from typing import NoReturn
 
@@ -58,9 +60,31 @@ def test_a_process_that_does_not_exist_has_not_waited() -> None:
     assert cpu.waited_for_cpu(None) == 0
 
 
-@pytest.mark.skipif(not Path("/proc/self/schedstat").exists(), reason="Linux counts it")
-def test_a_stopwatch_divides_all_seconds() -> None:
+def test_a_stopwatch_subtracts_the_seconds_without_a_cpu_since_it_was_started(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def set_waited(seconds: int) -> None:
+        (tmp_path / "1" / "schedstat").write_text(f"7000000000 {seconds}000000000 9\n")
+
+    now = 100.0
+    monkeypatch.setattr(cpu, "_PROC", str(tmp_path))
+    monkeypatch.setattr(time, "monotonic", lambda: now)
+    (tmp_path / "1").mkdir()
+    set_waited(5)
     watch = cpu.Stopwatch(1)
 
-    assert watch.without_cpu >= 0
-    assert watch.seconds <= watch.elapsed
+    now = 110.0
+    set_waited(8)
+
+    assert (watch.elapsed, watch.without_cpu, watch.seconds) == (10.0, 3.0, 7.0)
+
+
+@pytest.mark.asyncio
+async def test_a_process_that_is_started_again_and_again_exceeds_the_limit(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(cpu, "_CHECK_EVERY", 0.01)
+    processes = itertools.count(10**9)  # none of them exists
+
+    with pytest.raises(TimeoutError):
+        await cpu.limited(endless(), 0.05, lambda: next(processes))

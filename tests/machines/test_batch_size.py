@@ -190,6 +190,40 @@ def test_a_single_stall_reduces_the_bound_to_a_half_and_a_second_one_to_what_wou
     assert size.limit == 1
 
 
+def test_a_long_batch_of_many_records_reduces_the_bound_to_what_would_have_fitted() -> None:
+    size = BatchSize(4096, budget=0.002)
+    while size.limit < 4096:
+        size.took(size.limit, 0.0001)
+
+    size.took(4096, 4096 * 0.00002)  # each record costs forty times as much
+
+    assert size.limit == 100
+
+
+def test_fixed_costs_do_not_let_a_batch_exceed_its_longest_time_but_in_trials() -> None:
+    size = BatchSize(1024, budget=0.00025, longest=0.0005)
+    size.took(32, 1.0)
+
+    limits: list[int] = []
+    for _ in range(400):
+        limits.append(size.limit)
+        size.took(size.limit, 0.00035 + size.limit * 0.000009)
+
+    # Sixteen records take nearly 0.5 ms, and twice the fixed costs would be 0.7 ms.
+    assert sum(limit > 16 for limit in limits[1:]) <= 8
+    assert limits.count(16) > 300
+
+
+@pytest.mark.parametrize("fixed", [0.0002, 0.0003])
+def test_a_longest_time_of_a_piece_does_not_leave_batches_of_one_record(fixed: float) -> None:
+    size = BatchSize(4096, budget=0.00025, longest=0.0005)
+    size.took(32, 0.05)
+
+    found = throughput(size, fixed=fixed, each=0.00001, batches=600)
+
+    assert found > 0.9 * 16 / (fixed + 16 * 0.00001)
+
+
 @given(
     most=st.integers(1, 100),
     budgets=st.lists(st.sampled_from([0.00025, 0.002]), min_size=1),

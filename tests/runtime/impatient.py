@@ -11,8 +11,9 @@ _STEP = 0.01
 class ImpatientClock(VirtualClock):
     """Virtual time in which each look at ``steady`` takes longer than the loop budget.
 
-    So a task yields after each piece, and a piece has one result as soon as the first one is measured. The number of
-    results makes no difference, so later pieces have more (``machines/batch_size``) without ``batch_records=1``.
+    So a task yields after each piece, and a piece has one result as soon as the first one is measured, or two in a
+    rare trial (``machines/batch_size``). Batches of a task grow with ``batch_records`` above 1, since the number of
+    records makes no difference.
     """
 
     def __init__(self) -> None:

@@ -101,8 +101,7 @@ def test_other_coroutines_run_between_the_pieces() -> None:
     seen: set[int] = set()
 
     async def main() -> None:
-        options = af.Options(clock=ImpatientClock(), batch_records=1)
-        async with windows(200, sink).start(options=options) as job:
+        async with windows(200, sink).start(options=af.Options(clock=ImpatientClock())) as job:
             waiting = asyncio.ensure_future(job.wait())
             while not waiting.done():
                 seen.add(len(sink.values))

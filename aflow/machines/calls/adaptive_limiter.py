@@ -119,6 +119,8 @@ class _Decrease:
             return 1.0
         # A decrease that continues an earlier one is verified by failures, too: while the usual share is
         # too high no round was refused, and latency never follows the limit of a service that refuses calls.
+        # No standard errors are added to PHI: with the few calls of two rounds they exceed a drop that the limit
+        # causes, so the limit of services that refuse calls would stay too high. A chance drop costs a decrease.
         if cause.is_refused or cause.failures - after.failures > PHI:
             if after.failures > MOST_USUAL:
                 return 1.0

@@ -25,7 +25,7 @@ from aflow_connectors.reconnect import Retries, ServerBusy
 T = TypeVar("T")
 
 #: Time (s) in which a message that has arrived is received before the source is idle.
-_LAST_MOMENT: Final = 0.01
+_GRACE: Final = 0.01
 
 #: Delay (s) before the next connection after an orderly end, if the server asks for none.
 PAUSE: Final = 1.0
@@ -139,7 +139,7 @@ class PushedReader(Reader[T], Generic[T]):
             if await self._receive_within(self._time_until_idle()):
                 continue
             # A message may have arrived at the last moment, or while other code held the event loop.
-            if self._end is not None or not await self._receive_within(_LAST_MOMENT):
+            if self._end is not None or not await self._receive_within(_GRACE):
                 self._is_idle = True
                 return Chunk([], self._position, idle=True)
         return await self._chunk(limit)

@@ -122,7 +122,7 @@ class Connection:
 
     async def start(self, client: Any, failed: type[ConnectorError]) -> None:
         """Start ``client``, a consumer or a producer. Raises ``failed`` if it is refused, and lost connections."""
-        _expect_no_brokers(client)
+        _retry_coordinator_lookup(client)
         try:
             async with asyncio.timeout(PATIENCE):
                 await client.start()
@@ -157,7 +157,7 @@ class Connection:
         return {name: sorted(metadata.partitions_for_topic(name) or ()) for name in sorted(names)}
 
 
-def _expect_no_brokers(client: Any) -> None:
+def _retry_coordinator_lookup(client: Any) -> None:
     """Let a client ask again for its coordinator if it knows no brokers: one that has just started names none.
 
     aiokafka raises ``AssertionError`` there, which neither it nor anything else repeats.

@@ -134,7 +134,10 @@ class JetStreamReader(Reader[T], Generic[T]):
         self._problem: str | None = None
         #: The connection to which the consumer belongs.
         self._session: NatsSession | None = None
+        #: Loop time since which the stream is at its end; None while it may have messages.
         self._waiting_since: float | None = None
+        #: ``_waiting_since`` of an earlier connection, until the server says in this one whether there are messages.
+        self._waited_since: float | None = None
         self._is_idle = False
 
     async def open(self, *, later: bool) -> None:
@@ -183,7 +186,7 @@ class JetStreamReader(Reader[T], Generic[T]):
                     return await self._after_loss(expected, sequence)
             taken.append(one)
             expected = sequence + 1
-        self._waiting_since, self._is_idle = None, False
+        self._waiting_since, self._waited_since, self._is_idle = None, None, False
         if not taken:  # all are after the end
             self._last = cast(int, self._end)
             self._received.clear()
@@ -226,7 +229,11 @@ class JetStreamReader(Reader[T], Generic[T]):
         else:
             await self._wait(session)
         if self._waiting_since is None and not self._received and self._requested == 0:
-            self._waiting_since = asyncio.get_running_loop().time()
+            now = asyncio.get_running_loop().time()
+            # The server has answered that there are none: the stream was at its end all the time.
+            self._waiting_since = (
+                self._waited_since if self._is_at_end and self._waited_since else now
+            )
 
     async def _wait(self, session: NatsSession) -> bool:
         """Wait until there is a message, or the request has ended. Return True for a message."""
@@ -263,7 +270,11 @@ class JetStreamReader(Reader[T], Generic[T]):
         if self._subscription is not None and self._session is session:
             await self._subscription.unsubscribe()
         if self._session is not session:
-            self._waiting_since = None  # messages of the time without a connection are on their way
+            # Messages of the time without a connection are on their way.
+            self._waited_since, self._waiting_since = (
+                self._waiting_since or self._waited_since,
+                None,
+            )
         self._session = session
         inbox = self._inbox = session.new_inbox()
 

@@ -43,14 +43,21 @@ async def test_a_producer_without_brokers_has_lost_its_connection() -> None:
     ],
     ids=["consumer", "producer"],
 )
-async def test_a_client_that_has_started_loses_its_connection_without_brokers(
-    create: Callable[[], Any],
+async def test_a_client_finds_its_coordinator_once_a_broker_is_known(
+    create: Callable[[], Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    async def find(self: Any, kind: int, key: str) -> int:
+        assert self.cluster.brokers(), "aiokafka does not ask without brokers"
+        return 7
+
+    monkeypatch.setattr(aiokafka.AIOKafkaClient, "coordinator_lookup", find)
     one = create()
     await CONNECTION.start(one, SinkError)
-
     inner = one.client if isinstance(one, aiokafka.AIOKafkaProducer) else one._client
+
     with pytest.raises(LOST):
         await inner.coordinator_lookup(0, "writer")
+    inner.cluster.brokers = lambda: {object()}
+    assert await inner.coordinator_lookup(0, "writer") == 7
 
     await abandon(one)

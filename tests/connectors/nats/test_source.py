@@ -614,3 +614,62 @@ async def test_two_subtasks_read_three_streams_and_a_restart_may_have_one(
 
     assert await run(2) == sorted(p * 100 + n for p in range(3) for n in range(50))
     assert await run(1) == []
+
+
+async def test_a_stream_is_not_idle_at_once_after_a_lost_connection(
+    nats_server: NatsServer, stream: str
+) -> None:
+    await nats_server.create(stream)
+    await nats_server.publish(stream, *texts(0))
+
+    async with Proxy(*nats_server.host_and_port) as proxy:
+        reader: Any = await opened(
+            NatsSource(
+                nats_server.url_via(proxy.address),
+                stream,
+                of=int,
+                reconnect=QUICK,
+                idle_after=timedelta(hours=1),
+            )
+        )
+        await until_chunk(reader, lambda chunk: bool(chunk.values))
+        while reader._waiting_since is None:
+            await reader._link.run(reader._fetch)
+        proxy.cut()
+        await nats_server.publish(stream, *texts(1))
+        reader._waiting_since -= 3601  # the time passes without a connection
+        await reader._link.run(reader._fetch)  # notices the loss
+        chunk = await reader.read(1)
+        await reader.close()
+
+    assert (chunk.values, chunk.idle) == ([1], False)
+
+
+async def test_lost_connections_do_not_keep_a_silent_stream_active(
+    nats_server: NatsServer, stream: str
+) -> None:
+    await nats_server.create(stream)
+    await nats_server.publish(stream, *texts(0))
+
+    async with Proxy(*nats_server.host_and_port) as proxy:
+        reader: Any = await opened(
+            NatsSource(
+                nats_server.url_via(proxy.address),
+                stream,
+                of=int,
+                reconnect=QUICK,
+                idle_after=timedelta(hours=1),
+            )
+        )
+        await until_chunk(reader, lambda chunk: bool(chunk.values))
+        while reader._waiting_since is None:
+            await reader._link.run(reader._fetch)
+        since = reader._waiting_since
+        session = reader._session
+        proxy.cut()
+        while reader._session is session or reader._waiting_since is None:
+            await reader._link.run(reader._fetch)
+        found = reader._waiting_since
+        await reader.close()
+
+    assert found == since

@@ -10,6 +10,7 @@ import pytest
 
 from aflow.connect import Chunk, Reader, SourceError
 from aflow_connectors.postgres import Change, PostgresChanges
+from aflow_connectors.postgres.changes import reader as reader_module
 from aflow_connectors.postgres.changes.position import decoded
 from aflow_connectors.reconnect import Reconnect
 from tests.connectors.postgres.conftest import Database
@@ -286,3 +287,30 @@ async def test_a_stream_is_not_idle_at_once_after_a_lost_connection(database: Da
 
     assert chunk is not None
     assert not chunk.idle or took >= idle_after.total_seconds()
+
+
+async def test_lost_connections_do_not_keep_a_silent_stream_active(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reader_module, "_CONNECT_GRACE", 0.0)
+    await database.execute(TABLE)
+    idle_after = timedelta(hours=1)
+
+    async with Proxy(*database.server.host_and_port) as proxy:
+        source = through(proxy, database, snapshot=False, idle_after=idle_after)
+        reader: Any = await opened(source)
+        try:
+            await reader.read(1)
+            proxy.cut()
+            while not reader._stream.has_ended:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            reader._changed_at -= 2 * idle_after.total_seconds()
+            async with asyncio.timeout(60):
+                chunk = await reader.read(1)
+                while not chunk.idle:  # a new position
+                    chunk = await reader.read(1)
+        finally:
+            await reader.close()
+        accepted = proxy.accepted
+
+    assert accepted > 1

@@ -105,6 +105,33 @@ async def test_rows_before_changes_are_required_at_the_start_and_of_each_change(
             await changes(reader, 1)
 
 
+async def test_rows_before_changes_are_required_of_each_partition(database: Database) -> None:
+    await database.execute(
+        "CREATE TABLE p (id integer PRIMARY KEY, a text) PARTITION BY RANGE (id)",
+        "CREATE TABLE p1 PARTITION OF p FOR VALUES FROM (0) TO (10)",
+        "CREATE TABLE p2 PARTITION OF p FOR VALUES FROM (10) TO (30) PARTITION BY RANGE (id)",
+        "CREATE TABLE p21 PARTITION OF p2 FOR VALUES FROM (10) TO (20)",
+        "ALTER TABLE p REPLICA IDENTITY FULL",  # not of its partitions
+        "INSERT INTO p VALUES (1, 'a'), (11, 'b')",
+    )
+    full = PostgresChanges[Any](database.address, "p", slot=database.schema, require_before=True)
+
+    with pytest.raises(SourceError, match="table 'p'") as refused:
+        await opened(full)
+    demanded = str(refused.value).partition("demands: ")[2].split("; ")
+    assert [one.rpartition(".")[2] for one in demanded] == [
+        '"p1" REPLICA IDENTITY FULL',
+        '"p21" REPLICA IDENTITY FULL',
+    ]
+
+    await database.execute(*demanded)
+    async with reading(full) as reader:
+        await snapshot_of(reader)
+        await database.execute("UPDATE p SET a = 'c' WHERE id = 1", "DELETE FROM p WHERE id = 11")
+        found = await changes(reader, 2)
+    assert [one.before for one in found] == [{"id": 1, "a": "a"}, {"id": 11, "a": "b"}]
+
+
 async def test_a_dropped_slot_is_an_error_for_a_checkpoint(database: Database) -> None:
     async with reading(source(database)) as reader:
         position = await position_of(reader)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+from statistics import fmean
 from typing import Any
 
 import pytest
@@ -212,6 +214,32 @@ def test_it_converges_to_the_room_of_a_service_wherever_it_starts(
     late = found[-200:]
     assert min(late) >= max(1, int(0.4 * room))
     assert max(late) <= 1.7 * room + 4
+
+
+def mean_limit(room: int, share: float, random: Random) -> float:
+    """Return the mean limit for a queue with ``room``, of whose answers a share are errors in any case."""
+    service = steady()
+    found: list[int] = []
+    for _ in range(400):
+        limit = service.limit
+        latency = 0.02 * max(1.0, limit / room)
+        service.now += latency
+        for _ in range(limit):
+            service.limiter.ended(service.now, latency, random.random() >= share, limit)
+        found.append(limit)
+    return fmean(found[-300:])
+
+
+@pytest.mark.parametrize("room", [8, 30])
+@pytest.mark.parametrize("share", [0.1, 0.25, 0.4])
+def test_failures_that_do_not_depend_on_the_limit_do_not_hide_the_room_of_a_queue(
+    room: int, share: float
+) -> None:
+    # A few chance drops in a row can halve the limit of a small service for some time.
+    limits = [mean_limit(room, share, Random(seed)) for seed in range(5)]
+
+    assert min(limits) >= 0.4 * room
+    assert 0.75 * room <= fmean(limits) <= 1.3 * room
 
 
 class AnyService(RuleBasedStateMachine):

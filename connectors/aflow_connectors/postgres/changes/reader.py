@@ -51,6 +51,8 @@ T = TypeVar("T")
 
 #: Longest time (s) for which a new position without changes waits for the next change.
 _POSITION_DELAY: Final = 1.0
+#: Longest time (s) after a connect in which the split does not become idle.
+_CONNECT_GRACE: Final = 2.0
 #: Messages that are skipped without a pause for other tasks.
 _MOST_AT_ONCE: Final = 2048
 
@@ -99,8 +101,10 @@ class ChangesReader(Reader[Change[T]], Generic[T]):
         self._returned_at = 0.0
         #: True if the next chunk says that the split is idle.
         self._is_idle = False
-        #: Loop time of the last change, or of a later connect; None once the split is idle.
+        #: Loop time of the last change; None once the split is idle.
         self._changed_at: float | None = None
+        #: Loop time of the last connect: changes of the time without a connection are then on their way.
+        self._connected_at = 0.0
 
     async def open(self) -> None:
         """Connect, and find the start. Raises ``SourceError``."""
@@ -320,9 +324,7 @@ class ChangesReader(Reader[Change[T]], Generic[T]):
             self._stream = stream
             self._retries.connected()  # `_changes` may then wait for hours
             self._cursor.restart()
-            if self._changed_at is not None:
-                # Changes of the time without a connection are on their way. An idle split remains idle.
-                self._changed_at = asyncio.get_running_loop().time()
+            self._connected_at = asyncio.get_running_loop().time()
         return stream
 
     async def _changes(self, limit: int, bound: int | None) -> list[TableChange] | None:
@@ -333,7 +335,7 @@ class ChangesReader(Reader[Change[T]], Generic[T]):
             at_bound = self._receive(stream, limit, bound)
             if self._ready:
                 self._changed_at = now()
-                return self._taken(limit)
+                return self._pop_ready(limit)
             if at_bound:
                 return None
             if self._news_due(stream, now()):
@@ -343,7 +345,7 @@ class ChangesReader(Reader[Change[T]], Generic[T]):
                 continue
             await stream.wait(_POSITION_DELAY)
 
-    def _taken(self, limit: int) -> list[TableChange]:
+    def _pop_ready(self, limit: int) -> list[TableChange]:
         """Remove and return the first ``limit`` ready changes."""
         ready = self._ready
         if len(ready) > limit:
@@ -402,9 +404,14 @@ class ChangesReader(Reader[Change[T]], Generic[T]):
         return now - self._returned_at >= _POSITION_DELAY and self._position() != self._returned
 
     def _is_silent(self, now: float) -> bool:
-        """Return True once there was no change for ``idle_after``."""
+        """Return True once there was no change for ``idle_after``, and for a moment since the last connect.
+
+        Connections that are lost more often than ``idle_after`` do not keep the split active.
+        """
         after, since = self._settings.idle_after, self._changed_at
-        return after is not None and since is not None and now - since >= after
+        if after is None or since is None or now - self._connected_at < min(after, _CONNECT_GRACE):
+            return False
+        return now - since >= after
 
     # Chunks.
 

@@ -17,6 +17,9 @@ _NO_PRIVILEGE: Final = "42501"
 _NO_FREE_SLOT: Final = "53400"
 _EXISTS: Final = "42710"
 
+#: Statements in a message.
+_MOST_LISTED: Final = 20
+
 #: The collation of a column, if it is not that of the database.
 _COLLATION: Final = (
     "(SELECT format(' COLLATE %I.%I', n.nspname, l.collname) FROM pg_collation l "
@@ -171,12 +174,41 @@ async def _found(
             f"{names.place}: there is no table {given!r} in the {'schema' if schema else 'search path'}"
         )
     oid, found_schema, found_name, identity = rows.texts()[0]
-    if names.require_before and identity != "f":
-        raise SourceError(
-            f"{names.place}, table {given!r}: it sends no rows before their changes, as require_before=True demands: "
-            f"ALTER TABLE {quoted(found_schema)}.{quoted(found_name)} REPLICA IDENTITY FULL"
-        )
+    if names.require_before:
+        root = [] if identity == "f" else [(found_schema, found_name)]
+        lacking = root + await _partitions_without_before(session, oid)
+        if lacking:
+            raise SourceError(f"{names.place}, table {given!r}: {_without_before(lacking)}")
     return given, (oid, found_schema, found_name)
+
+
+async def _partitions_without_before(
+    session: ReplicationSession, oid: str
+) -> list[tuple[str, str]]:
+    """Return schemas and names of the leaf partitions that do not log the rows before their changes.
+
+    The server writes to its log by the replica identity of the leaf, but declares that of the root to the source: a
+    key alone arrives as a whole row.
+    """
+    rows = await session.query(
+        f"SELECT n.nspname, c.relname FROM pg_partition_tree({oid}) p JOIN pg_class c ON c.oid = p.relid "
+        f"JOIN pg_namespace n ON n.oid = c.relnamespace "
+        f"WHERE p.isleaf AND p.level > 0 AND c.relkind = 'r' AND c.relreplident <> 'f' ORDER BY 1, 2"
+    )
+    return [(schema, name) for schema, name in rows.texts()]
+
+
+def _without_before(tables: Sequence[tuple[str, str]]) -> str:
+    """Return the message for ``tables`` that lack the replica identity, with the statements that set it."""
+    listed = "; ".join(
+        f"ALTER TABLE {quoted(schema)}.{quoted(name)} REPLICA IDENTITY FULL"
+        for schema, name in tables[:_MOST_LISTED]
+    )
+    more = len(tables) - _MOST_LISTED
+    return (
+        f"it sends no rows before their changes, as require_before=True demands: {listed}"
+        f"{f'; and so for {more} further partitions' if more > 0 else ''}"
+    )
 
 
 async def _published(

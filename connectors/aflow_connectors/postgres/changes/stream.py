@@ -184,11 +184,13 @@ class ChangeStream:
             if data[0] == _XLOG_DATA:
                 received.append(data)
                 self._bytes += size
-                last = data
+                # A transaction may have changes from before the commit of the preceding one.
+                if (lsn := data[1:9]) > last:
+                    last = lsn
             elif data[0] == _KEEPALIVE:
                 self._on_keepalive(keepalive_of(data))
         if last:
-            self._written = max(self._written, int.from_bytes(last[1:9], "big"))
+            self._written = max(self._written, int.from_bytes(last, "big"))
 
     def _on_keepalive(self, keepalive: Keepalive) -> None:
         self._written = max(self._written, keepalive.end)

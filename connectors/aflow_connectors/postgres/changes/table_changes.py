@@ -102,8 +102,8 @@ class TableChanges(Generic[T]):
         """Return a change of a table of the source as a record. Raises ``SourceError`` without dead letters."""
         # Hot path of the source.
         if change.relation is not self._relation:
+            self._table, self._decoder = self._lookup(change)  # may raise
             self._relation = change.relation
-            self._table, self._decoder = self._lookup(change)
         table, decoder = self._table, self._decoder
         assert table is not None  # a table of the source
         assert decoder is not None
