@@ -39,7 +39,7 @@ from aflow.model.time import Timestamp
 from aflow.operators.handover import BEGINS, handed_over
 from aflow.runtime.checkpoints.directory.files import DISK
 from aflow.runtime.checkpoints.directory.paths import local_folder
-from aflow.runtime.checkpoints.directory.reader import ReadSource, content, state_of, within
+from aflow.runtime.checkpoints.directory.reader import ReadSource, clip_to_groups, content, state_of
 from aflow.runtime.checkpoints.sections import IN_FLIGHT, PROGRESS, WAITING, read_committables
 from aflow.runtime.checkpoints.settings import check_bool
 from aflow.state.change_plan import ChangePlan, StepContents, StoredStep, change_plan
@@ -75,7 +75,7 @@ class StepFiles:
         Only the files with state of these key groups are read.
         """
         source = ReadSource(DISK, self.folder)
-        clipped = (within(one, groups) for one in self.subtasks)
+        clipped = (clip_to_groups(one, groups) for one in self.subtasks)
         with wrap_read_errors(f"the state of step {self.step!r} in {self.folder}"):
             merged = merge(_state(self.step, one, source) for one in clipped if one.chain)
             return self.changes.without_dropped(self.step, merged)

@@ -222,7 +222,7 @@ def _merged(
 def of_step(manifest: Manifest, step: str, groups: KeyGroupRange) -> Manifest:
     """Return ``manifest`` with the files of one step that hold state of ``groups`` only."""
     steps = [
-        replace(one, subtasks=tuple(within(subtask, groups) for subtask in one.subtasks))
+        replace(one, subtasks=tuple(clip_to_groups(subtask, groups) for subtask in one.subtasks))
         for one in manifest.steps
         if one.name == step
     ]
@@ -235,7 +235,7 @@ def of_step(manifest: Manifest, step: str, groups: KeyGroupRange) -> Manifest:
     )
 
 
-def within(subtask: SubtaskState, groups: KeyGroupRange) -> SubtaskState:
+def clip_to_groups(subtask: SubtaskState, groups: KeyGroupRange) -> SubtaskState:
     """Return ``subtask`` with the files that hold state of ``groups`` only; its chain may be empty."""
     clipped = (
         replace(link, first=max(link.first, groups.start), stop=min(link.stop, groups.stop))
