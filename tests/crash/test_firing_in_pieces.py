@@ -130,7 +130,7 @@ def test_jobs_that_are_cancelled_while_they_fire_give_each_result_once(
     async def start(*, cancelled: bool) -> None:
         job = pipeline(ledger).start(
             parallelism=random.choice([1, 1, 2, 3]),
-            options=af.Options(clock=ImpatientClock(), channel_records=8),
+            options=af.Options(clock=ImpatientClock(), channel_records=8, batch_records=1),
             checkpointing=replace(checkpointing(mode, tmp_path / "checkpoints"), every=millis(5)),
             on_event=events.append,
         )

@@ -38,5 +38,10 @@ def test_the_option_that_a_refused_window_asks_for_is_one_of_explain() -> None:
 
 
 def test_an_end_that_the_flow_has_not_is_named() -> None:
-    with pytest.raises(FlowDefinitionError, match=r"build\(\) has a parameter 'counts'"):
-        explain(build, sources={"bids": None}, sinks={"sums": None})
+    with pytest.raises(FlowDefinitionError, match="sink 'counts' of the flow is not in sinks"):
+        explain(
+            build,
+            sources={"bids": None},
+            sinks={"sums": None},
+            event_time_for_processing_time=True,
+        )
