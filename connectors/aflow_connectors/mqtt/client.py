@@ -259,7 +259,11 @@ class MqttConnection:
             await asyncio.sleep(0)
 
     def _made(self) -> Any:
-        settings = {"keepalive": _KEEPALIVE, "timeout": PATIENCE, **self._server.settings}
+        settings: dict[str, Any] = {
+            "keepalive": _KEEPALIVE,
+            "timeout": PATIENCE,
+            **self._server.settings,
+        }
         if settings.get("transport") != "unix":
             settings["socket_options"] = (_NO_DELAY, *(settings.get("socket_options") or ()))
         session = self._session
