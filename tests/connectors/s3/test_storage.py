@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import threading
 from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
@@ -109,6 +110,40 @@ async def test_a_store_without_conditional_writes_is_refused(tmp_path: Path) -> 
         await ObjectStorage("memory:///state", store=Careless()).open("flow")
     with pytest.raises(CheckpointError, match="does not support this request"):
         await ObjectStorage("file:///state", store=LocalStore(tmp_path)).open("flow")
+
+
+@pytest.mark.asyncio
+async def test_a_sweep_keeps_a_part_that_was_being_written_when_it_began() -> None:
+    begun, may_end, ended = threading.Event(), threading.Event(), threading.Event()
+
+    class SlowStore(FaultyStore):
+        def put(self, path: str, data: object, **options: Any) -> Any:
+            if "parts/" in path:
+                begun.set()
+                may_end.wait()
+            return super().put(path, data, **options)
+
+        def list(self, prefix: str | None) -> Any:
+            if begun.is_set():  # the sweep: the part is complete before it looks
+                may_end.set()
+                ended.wait()
+            return super().list(prefix)
+
+    store = SlowStore()
+    storage = ObjectStorage("memory:///state", store=store, lease=LONG)
+    await storage.open("flow")
+    one = {"sums": complete({}, "1")}
+    writing = asyncio.create_task(storage.write_part(1, TASK, 0, one))
+    writing.add_done_callback(lambda _: ended.set())
+    await asyncio.to_thread(begun.wait)
+    # The checkpoint is aborted, but later ones may need the part.
+    await storage.discard(1)
+
+    await storage.sweep([])
+
+    part = await writing
+    await storage.complete(manifest(2, {"sums": [[part]]}))
+    await storage.close()
 
 
 @pytest.mark.asyncio
