@@ -18,7 +18,7 @@ from aflow.model.time import Timestamp
 from aflow.runtime.checkpoints.directory.files import DISK, load_now, reason
 from aflow.runtime.checkpoints.directory.names import manifest_name, manifest_numbers
 from aflow.runtime.checkpoints.directory.paths import local_folder
-from aflow.runtime.checkpoints.directory.reader import ReadSource, content, state_of
+from aflow.runtime.checkpoints.directory.reader import ReadSource, read_chain
 from aflow.state.descriptions import Description
 from aflow.state.manifest import Link, Manifest, manifest_of
 from aflow.state.snapshot import STATES, OperatorSnapshot
@@ -130,8 +130,7 @@ def newest_manifest(path: Path) -> tuple[Manifest, Path]:
 def rows_of(part: StoredPart) -> Iterator[StateRow]:
     """Yield the stored state of ``part`` by key group. Raises ``RestoreError`` if its files are damaged."""
     source = ReadSource(DISK, Path(part.folder))
-    contents = {link.file: content(source, link.file) for link in part.chain}
-    snapshot = state_of(part.operator, part.chain, contents, source)
+    snapshot = read_chain(part.operator, part.chain, source)
     rows = _Rows(part)
     for group in sorted(snapshot.keyed):
         yield from rows.of_group(group, snapshot.keyed[group])

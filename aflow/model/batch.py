@@ -127,17 +127,16 @@ def can_join(one: Batch[Any], following: Batch[Any]) -> bool:
 
 def joined_batches(batches: Sequence[Batch[T]]) -> Batch[T]:
     """Return the records of ``batches``, of which ``can_join`` is true, in order."""
-    first = batches[0]
     return Batch(
         [value for one in batches for value in one.values],
-        None
-        if first.timestamps is None
-        else [at for one in batches for at in one.timestamps or ()],
-        None if first.keys is None else [key for one in batches for key in one.keys or ()],
-        None
-        if first.watermarks is None
-        else [at for one in batches for at in one.watermarks or ()],
+        _joined_column([one.timestamps for one in batches]),
+        _joined_column([one.keys for one in batches]),
+        _joined_column([one.watermarks for one in batches]),
     )
+
+
+def _joined_column(parts: Sequence[Sequence[T] | None]) -> list[T] | None:
+    return None if parts[0] is None else [entry for part in parts for entry in part or ()]
 
 
 def encode_batch(batch: Batch[Any], codec: Codec[object]) -> bytes:

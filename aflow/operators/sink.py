@@ -284,8 +284,7 @@ class SinkOperator(Operator):
         while self.writing is None and self._waiting:
             match self._waiting.popleft():
                 case Batch() as batch:
-                    if batch.correlation is None:
-                        batch = self._with_following(batch)
+                    batch = self._with_following(batch)
                     self._waiting_records -= len(batch)
                     if batch.correlation is None:
                         self._write(batch)

@@ -71,8 +71,13 @@ class DeliveryPause:
                 extra=extra,
             )
 
-    def becomes_idle(self, unacknowledged: int, now: float) -> bool:
-        """Return True once there was no message for ``idle_after``, nor a stall in which this was called."""
+    def becomes_idle(self, unacknowledged: int, now: float, *, delivered: bool = False) -> bool:
+        """Return True once there was no message for ``idle_after``, nor a stall in which this was called.
+
+        ``delivered`` is True if there is a message that was not read yet: it came at the end of a wait.
+        """
+        if delivered:
+            return False
         after, since = self._idle_after, self._since
         if unacknowledged >= self._prefetch:
             self._is_stalled = True

@@ -177,9 +177,8 @@ class CallSlots:
     def _wake_rest(self) -> None:
         self._wake_scheduled = False
         if self._pausing:
-            self._wake_after_pause = (
-                True  # the pause of a job with a share of the loop takes many passes
-            )
+            # The pause of a job with a share of the loop takes many passes.
+            self._wake_after_pause = True
         else:
             self._at_once = False
             self._operator.on_ready()
@@ -388,9 +387,8 @@ class CallSlots:
         try:
             await rest
         except asyncio.CancelledError:
-            if (
-                not rest.cancelled()
-            ):  # it was woken and then cancelled from outside: another slot has to take the call
+            if not rest.cancelled():
+                # It was woken and then cancelled from outside: another slot has to take the call.
                 self._awake -= 1
                 self._operator.on_ready()
             raise

@@ -22,7 +22,7 @@ from aflow.runtime.checkpoints.directory.files import (
     reason,
     store,
 )
-from aflow.runtime.checkpoints.directory.names import TEMPORARY
+from aflow.runtime.checkpoints.directory.names import TEMPORARY, temporary
 from aflow.runtime.record_log.segments import (
     SEGMENT_SUFFIX,
     Damaged,
@@ -283,15 +283,15 @@ class RecordLog:
         """Begin a segment at the end of the log. Raises ``OSError``; then ``_withdraw`` must follow.
 
         An existing one of the same name has no records, but the identity and the end of the log. It is replaced in one
-        step: there may be no room for another one, and the process may be killed.
+        step: there may be no room for another one, and the process may be killed. A later process removes the remains.
         """
         self._close_file()
         path = self.folder / segment_name(self.end)
-        self._file = self.files.create(_temporary(path))
+        self._file = self.files.create(temporary(path))
         header = self._header()
         self._file.write(header + block)
         self._file.sync()
-        self.files.rename(_temporary(path), path)
+        self.files.rename(temporary(path), path)
         others = (one for one in self.segments if one.first != self.end)
         self.segments = (*others, Segment(self.end, path, len(header)))
         self.files.sync_folder(self.folder)
@@ -306,7 +306,7 @@ class RecordLog:
         """Abandon the file after an error; return True if the log certainly has nothing of the failed write."""
         self._close_file()
         with suppress(OSError):
-            self.files.remove(_temporary(self.folder / segment_name(self.end)))
+            self.files.remove(temporary(self.folder / segment_name(self.end)))
         if self.segments:
             last = self.segments[-1]
             try:
@@ -459,11 +459,6 @@ class LogReader:
         with suppress(Damaged):
             size = max(size, read_header(self._data, self._offset).size + 64)
         self._data, self._offset = self._read_file(segment, self._base, size), 0
-
-
-def _temporary(path: Path) -> Path:
-    """Return the name of a segment that is being begun; a later process removes the remains."""
-    return path.with_name(path.name + TEMPORARY)
 
 
 def _ids_of(block: LogBlock) -> list[SeenId]:

@@ -125,11 +125,9 @@ class SessionReader(Reader[T], Generic[T]):
             await connection.close()
 
     def _becomes_idle(self) -> bool:
-        """Return True once there was no message for ``idle_after``, and none was delivered at the end of the wait."""
-        if self._connection is not None and self._connection.delivered:
-            return False
         now = asyncio.get_running_loop().time()
-        return self._pause.becomes_idle(self._ledger.unacknowledged, now)
+        delivered = self._connection is not None and bool(self._connection.delivered)
+        return self._pause.becomes_idle(self._ledger.unacknowledged, now, delivered=delivered)
 
     async def _chunk(self, connection: MqttConnection, limit: int) -> Chunk[T] | None:
         """Return the records of at most ``limit`` messages; None if all were read before."""

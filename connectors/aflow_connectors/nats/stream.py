@@ -229,11 +229,10 @@ class JetStreamReader(Reader[T], Generic[T]):
         else:
             await self._wait(session)
         if self._waiting_since is None and not self._received and self._requested == 0:
-            now = asyncio.get_running_loop().time()
-            # The server has answered that there are none: the stream was at its end all the time.
-            self._waiting_since = (
-                self._waited_since if self._is_at_end and self._waited_since else now
-            )
+            self._waiting_since = asyncio.get_running_loop().time()
+            if self._is_at_end and self._waited_since:
+                # The server has answered that there are none: the stream was at its end all the time.
+                self._waiting_since = self._waited_since
 
     async def _wait(self, session: NatsSession) -> bool:
         """Wait until there is a message, or the request has ended. Return True for a message."""
@@ -271,10 +270,8 @@ class JetStreamReader(Reader[T], Generic[T]):
             await self._subscription.unsubscribe()
         if self._session is not session:
             # Messages of the time without a connection are on their way.
-            self._waited_since, self._waiting_since = (
-                self._waiting_since or self._waited_since,
-                None,
-            )
+            self._waited_since = self._waiting_since or self._waited_since
+            self._waiting_since = None
         self._session = session
         inbox = self._inbox = session.new_inbox()
 

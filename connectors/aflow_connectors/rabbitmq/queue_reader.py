@@ -117,11 +117,9 @@ class AcknowledgingReader(Reader[T], Generic[T]):
             await channel.close()
 
     def _becomes_idle(self) -> bool:
-        """Return True once there was no message for ``idle_after``, and none was delivered at the end of the wait."""
-        if self._channel is not None and self._channel.delivered:
-            return False
         now = asyncio.get_running_loop().time()
-        return self._pause.becomes_idle(self._ledger.unacknowledged, now)
+        delivered = self._channel is not None and bool(self._channel.delivered)
+        return self._pause.becomes_idle(self._ledger.unacknowledged, now, delivered=delivered)
 
     async def _chunk(self, channel: AmqpChannel, limit: int) -> Chunk[T] | None:
         """Return the records of at most ``limit`` messages; None if all were read before."""

@@ -18,7 +18,7 @@ import aiofiles
 
 from aflow.errors import CheckpointError
 from aflow.model.file_locks import lock_exclusively
-from aflow.runtime.checkpoints.directory.names import TEMPORARY
+from aflow.runtime.checkpoints.directory.names import temporary
 from aflow.runtime.checkpoints.directory.threads import in_a_task
 from aflow.state.manifest import in_hexadecimal
 
@@ -287,11 +287,10 @@ def store(files: Files, path: Path, pieces: Iterable[bytes]) -> Written:
 
     Raises ``OSError``, and the errors of ``pieces``.
     """
-    temporary = path.with_name(path.name + TEMPORARY)
-    named = temporary
+    named = unfinished = temporary(path)
     try:
-        written = _write(files, temporary, pieces)
-        files.rename(temporary, path)
+        written = _write(files, unfinished, pieces)
+        files.rename(unfinished, path)
         named = path
         files.sync_folder(path.parent)
     except BaseException:

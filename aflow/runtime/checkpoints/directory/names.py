@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from hashlib import sha256
+from pathlib import Path
 from typing import Final
 
 PARTS: Final = "parts"
@@ -45,6 +46,11 @@ def part_number(name: str) -> int | None:
     """Return the checkpoint that a part was written for, by its name; None for any other file."""
     found = _PART.fullmatch(name)
     return int(found[1]) if found is not None else None
+
+
+def temporary(path: Path) -> Path:
+    """Return the name of a file while it is written, in the same folder."""
+    return path.with_name(path.name + TEMPORARY)
 
 
 def number_in(name: str) -> int | None:

@@ -140,6 +140,12 @@ def _check_folders(folder: Path, ref: FileRef) -> None:
             )
 
 
+def read_chain(step: str, chain: Sequence[Link], source: PartSource) -> OperatorSnapshot:
+    """Read the files of a subtask, and return its state as ``state_of`` does; blocks."""
+    contents = {link.file: content(source, link.file) for link in chain}
+    return state_of(step, chain, contents, source)
+
+
 def state_of(
     step: str, chain: Sequence[Link], contents: Mapping[FileRef, Content], source: PartSource
 ) -> OperatorSnapshot:
