@@ -39,7 +39,7 @@ from aflow.model.time import Timestamp
 from aflow.operators.handover import BEGINS, handed_over
 from aflow.runtime.checkpoints.directory.files import DISK
 from aflow.runtime.checkpoints.directory.paths import local_folder
-from aflow.runtime.checkpoints.directory.reader import ReadSource, clip_to_groups, content, state_of
+from aflow.runtime.checkpoints.directory.reader import ReadSource, clip_to_groups, read_chain
 from aflow.runtime.checkpoints.sections import IN_FLIGHT, PROGRESS, WAITING, read_committables
 from aflow.runtime.checkpoints.settings import check_bool
 from aflow.state.change_plan import ChangePlan, StepContents, StoredStep, change_plan
@@ -77,7 +77,7 @@ class StepFiles:
         source = ReadSource(DISK, self.folder)
         clipped = (clip_to_groups(one, groups) for one in self.subtasks)
         with wrap_read_errors(f"the state of step {self.step!r} in {self.folder}"):
-            merged = merge(_state(self.step, one, source) for one in clipped if one.chain)
+            merged = merge(read_chain(self.step, one.chain, source) for one in clipped if one.chain)
             return self.changes.without_dropped(self.step, merged)
 
 
@@ -186,7 +186,7 @@ def _read_steps(manifest: Manifest, folder: Path) -> Iterator[_ReadStep]:
         operator: list[OperatorSnapshot] = []
         with wrap_read_errors(f"the state of step {step.name!r} in {folder}"):
             for one in step.subtasks:
-                state = _state(step.name, one, source)
+                state = read_chain(step.name, one.chain, source)
                 contents.add(state)
                 operator.append(state.restricted_to(()))
         merged = merge(operator)
@@ -200,9 +200,7 @@ def _prepared(
     plan: FragmentPlan, steps: Mapping[str, _ReadStep]
 ) -> dict[str, Sequence[tuple[int, Committable]]]:
     """Return the prepared output of sinks of the flow; that of a removed sink is dropped like its state."""
-    sinks = {
-        exit.sink.name for one in plan.fragments for exit in one.exits if exit.sink is not None
-    }
+    sinks = plan.sinks
     found = (
         (name, read_committables(name, steps[name].of_operator)) for name in steps if name in sinks
     )
@@ -212,11 +210,11 @@ def _prepared(
 def _start_moment(folder: Path, plan: FragmentPlan, steps: Mapping[str, _ReadStep]) -> Timestamp:
     """Return the moment at which all sources continue. Raises ``RestoreError`` unless a backfill has stored it."""
     moments: dict[Timestamp, str] = {}
-    if not any(one.cuts_at for one in plan.fragments):
+    if not plan.cuts:
         raise FlowDefinitionError(
             f"flow {plan.flow!r} has no event_time(…), so nothing tells which records a savepoint has processed already"
         )
-    for name in sorted({name for one in plan.fragments for name in one.cuts_at}):
+    for name in sorted(plan.cuts):
         found = steps.get(name)
         begins = None if found is None else handed_over(found.of_operator, name)
         if found is None or begins is None:
@@ -239,8 +237,3 @@ def _of_live_job(folder: Path, step: str, reason: str) -> RestoreError:
         f"{folder} is a savepoint or checkpoint of a live job, and only one that a backfill wrote can be extended over "
         f"history (step {step!r}: {reason}); restore=… takes the folder given to an earlier backfill as savepoint="
     )
-
-
-def _state(step: str, subtask: SubtaskState, source: ReadSource) -> OperatorSnapshot:
-    contents = {link.file: content(source, link.file) for link in subtask.chain}
-    return state_of(step, subtask.chain, contents, source)

@@ -88,11 +88,8 @@ def check_ends(plan: FragmentPlan, sources: Collection[str], sinks: Collection[s
     They are identified by the names of their steps in the flow.
     """
     of_flow = [one.head.name for one in plan.fragments if not one.keyed]
-    places = {
-        exit.sink.name for one in plan.fragments for exit in one.exits if exit.sink is not None
-    }
     _check_names(of_flow, sources, "source", "sources={'%s': dataframe}")
-    _check_names(sorted(places), sinks, "sink", "sinks={'%s': 'folder/'}, or None to drop them")
+    _check_names(sorted(plan.sinks), sinks, "sink", "sinks={'%s': 'folder/'}, or None to drop them")
 
 
 def _check_names(of_flow: Collection[str], given: Collection[str], what: str, how: str) -> None:

@@ -172,6 +172,7 @@ class _Run:
         with closing([task.timers.close]):
             async with asyncio.TaskGroup() as group:
                 group.create_task(task.run(), name=task.name)
+        stamps = [one for one in chain.operators if isinstance(one, StampOperator)]
         return FragmentResult(
             state={} if capture is None else capture.state,
             steps={
@@ -183,8 +184,8 @@ class _Run:
                 way.number: sum(one.records_in for one in chains.counters[node.name])
                 for node, way in self._ways
             },
-            left_out=sum(one.left_out for one in chain.operators if isinstance(one, StampOperator)),
-            skipped=sum(one.skipped for one in chain.operators if isinstance(one, StampOperator)),
+            left_out=sum(one.left_out for one in stamps),
+            skipped=sum(one.skipped for one in stamps),
         )
 
     async def _restore(self, head: Operator, budget: LoopBudget) -> bool:

@@ -83,6 +83,21 @@ class FragmentPlan:
     fragments: tuple[Fragment, ...]
     key_groups: int
 
+    @property
+    def sinks(self) -> dict[str, Node]:
+        """Return the sinks of the flow by name."""
+        return {
+            exit.sink.name: exit.sink
+            for one in self.fragments
+            for exit in one.exits
+            if exit.sink is not None
+        }
+
+    @property
+    def cuts(self) -> dict[str, Fragment]:
+        """Return, by the names of the steps at which history is cut, the first fragment of each."""
+        return {name: one for one in reversed(self.fragments) for name in one.cuts_at}
+
     def inputs_of(self, fragment: Fragment) -> list[tuple[Fragment, Exit]]:
         """Return the exits that ``fragment`` reads, with their fragments."""
         return [

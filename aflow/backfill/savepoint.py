@@ -170,10 +170,9 @@ class _Writing:
 
     def begin_at(self, until: Timestamp) -> None:
         """Store the start of the live job for the steps that assign timestamps to records of sources."""
-        for step in sorted({name for one in self.plan.fragments for name in one.cuts_at}):
+        for step, fragment in sorted(self.plan.cuts.items()):
             snapshot = OperatorSnapshot(operator={BEGINS: begins_at(until)})
             file = self._write(step, 0, encoded_part({step: snapshot}))
-            fragment = next(one for one in self.plan.fragments if step in one.cuts_at)
             link = Link(file, 0, self.plan.key_groups)
             self.states[step] = (fragment, [SubtaskState(0, (link,))])
 
@@ -189,13 +188,10 @@ class _Writing:
             what = next(node.what for node in fragment.nodes if node.name == name)
             subtasks = tuple(sorted(left, key=lambda one: one.subtask))
             steps.append(StepState(name, what, len(subtasks), subtasks))
-        whats = {
-            exit.sink.name: exit.sink.what
-            for one in self.plan.fragments
-            for exit in one.exits
-            if exit.sink is not None
-        }
-        steps += [StepState(name, whats[name], 1, (one,)) for name, one in self.sinks.items()]
+        of_flow = self.plan.sinks
+        steps += [
+            StepState(name, of_flow[name].what, 1, (one,)) for name, one in self.sinks.items()
+        ]
         return Manifest(
             id=self.number,
             kind=CheckpointKind.SAVEPOINT,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from functools import partial
 from os import PathLike
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from anyio import CancelScope, to_thread
@@ -12,7 +13,6 @@ from anyio import CancelScope, to_thread
 from aflow.backfill.continuation import start_of_history
 from aflow.backfill.endpoints import Build
 from aflow.backfill.explanation import explain as explain_plan
-from aflow.backfill.fragments import FragmentPlan
 from aflow.backfill.planned_build import plan_build
 from aflow.errors import FlowDefinitionError
 from aflow.model.key_groups import DEFAULT_KEY_GROUPS
@@ -80,36 +80,30 @@ async def backfill(
     check_packages()
     end, by_event_time = _moment(until), event_time_for_processing_time
     graph, plan = plan_build(build, sources, sinks, key_groups, by_event_time=by_event_time)
-    # Reading the whole state may take long.
-    await to_thread.run_sync(partial(_check, session, until=end, savepoint=savepoint))
+    folder = await to_thread.run_sync(_checked_savepoint, session, savepoint, end)
     read = partial(start_of_history, restore, graph, plan, allow_dropped_state=allow_dropped_state)
     start = await to_thread.run_sync(read)
-    prepared = partial(_prepared, until=end, savepoint=savepoint, partitions=partitions)
-    work, calls = await prepared(plan, session, sources, sinks, staging=staging, start=start)
+    # Imported after the check: the module needs the packages.
+    from aflow_connectors.spark.backfill.preparation import prepare_backfill
+
+    prepare = partial(prepare_backfill, plan, session, sources, sinks, until=end, start=start)
+    prepare = partial(prepare, savepoint=folder, partitions=partitions, staging=staging)
+    calls = Calls(session)
+    work = await calls.run(prepare, f"preparing the backfill of flow {plan.flow!r}")
     return await _run(work, calls)
 
 
-def _check(
-    session: SparkSession, *, until: Timestamp | None, savepoint: str | PathLike[str] | None
-) -> None:
-    """Raise for arguments that are wrong whatever is restored."""
-    # Imported after the check: these modules need the packages.
+def _checked_savepoint(
+    session: SparkSession, savepoint: str | PathLike[str] | None, until: Timestamp | None
+) -> Path | None:
+    """Return the folder of the savepoint; blocks.
+
+    Raises for arguments that are wrong whatever is restored: to read the whole state may take long.
+    """
     from aflow_connectors.spark.backfill.preparation import check_session, new_savepoint
 
     check_session(session)
-    new_savepoint(savepoint, until)
-
-
-async def _prepared(
-    plan: FragmentPlan, session: SparkSession, *ends: Any, **options: Any
-) -> tuple[Backfill, Calls]:
-    """Return a backfill that is ready to begin, as ``prepare_backfill`` does, and the calls of its session."""
-    # Imported after the check: these modules need the packages.
-    from aflow_connectors.spark.backfill.preparation import prepare_backfill
-
-    calls = Calls(session)
-    prepare = partial(prepare_backfill, plan, session, *ends, **options)
-    return await calls.run(prepare, f"preparing the backfill of flow {plan.flow!r}"), calls
+    return new_savepoint(savepoint, until)
 
 
 async def _run(work: Backfill, calls: Calls) -> Backfilled:

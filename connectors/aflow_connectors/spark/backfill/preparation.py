@@ -56,17 +56,19 @@ def prepare_backfill(
     sinks: Mapping[str, ResultTarget],
     *,
     until: Timestamp | None,
-    savepoint: str | PathLike[str] | None,
+    savepoint: Path | None,
     partitions: int | None,
     staging: str | PathLike[str] | None,
-    start: Continuation | None = None,
+    start: Continuation | None,
 ) -> Backfill:
-    """Return a backfill that is ready to begin, and continues from ``start``; blocks. Raises as ``backfill``."""
-    folder = new_savepoint(savepoint, until)
+    """Return a backfill that is ready to begin; blocks. Raises as ``backfill``.
+
+    ``savepoint`` is one that ``new_savepoint`` has returned, and ``start`` the one from which the backfill continues.
+    """
     if start is not None:
         start.check_until(until)
         check_continued_output(plan, sinks, start, until)
-    check_apart(sinks, folder, restored=None if start is None else start.folder)
+    check_apart(sinks, savepoint, restored=None if start is None else start.folder)
     count = _partitions(partitions, session, plan.key_groups)
     # A function that returns the DataFrame is called once.
     frames = {name: _frame(rows, name) for name, rows in sources.items()}
@@ -75,7 +77,7 @@ def prepare_backfill(
         for name, place in sinks.items()
     }
     files = _file_targets(destinations)
-    shared = _shared(staging, folder, session)
+    shared = _shared(staging, savepoint, session)
     state = None if is_connect(session) else local_path(f"{shared}/state", session)
     task = _tasks(
         plan, sources, frames, files, subtasks=count, until=until, start=start, state=state
@@ -84,7 +86,7 @@ def prepare_backfill(
         plan=plan,
         sinks=destinations,
         until=until,
-        savepoint=folder,
+        savepoint=savepoint,
         shared=shared,
         start=start,
         staging=FragmentRunner(
@@ -96,8 +98,8 @@ def prepare_backfill(
             rows=lambda one: frames[one.head.name],
             written_by_executors=frozenset(files),
             state=state,
-            private=staging is None and folder is None,
-            pattern=_STAGING if staging is None and folder is not None else "aflow-*",
+            private=staging is None and savepoint is None,
+            pattern=_STAGING if staging is None and savepoint is not None else "aflow-*",
         ),
     )
 
