@@ -146,7 +146,7 @@ def test_nothing_in_the_table_of_2013_is_malformed(year: Answers) -> None:
     assert year.rows("malformed") == []
 
 
-@pytest.mark.parametrize("parallelism", [7])
+@pytest.mark.parametrize("parallelism", [2, 7])
 def test_the_results_are_the_same_for_any_parallelism(
     week: Files, tmp_path: Path, parallelism: int
 ) -> None:
