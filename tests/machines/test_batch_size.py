@@ -214,6 +214,22 @@ def test_fixed_costs_do_not_let_a_batch_exceed_its_longest_time_but_in_trials() 
     assert limits.count(16) > 300
 
 
+def test_a_batch_above_its_longest_time_reduces_the_bound_though_its_fixed_costs_are_known() -> (
+    None
+):
+    size = BatchSize(1024, budget=0.00025, longest=0.0005)
+    size.took(32, 1.0)
+    for _ in range(100):
+        size.took(size.limit, 0.00035 + size.limit * 0.000009)
+    settled = size.limit
+
+    for _ in range(5):
+        size.took(size.limit, 0.00062)  # less than twice the fixed costs
+
+    assert settled == 16
+    assert size.limit < 12
+
+
 @pytest.mark.parametrize("fixed", [0.0002, 0.0003])
 def test_a_longest_time_of_a_piece_does_not_leave_batches_of_one_record(fixed: float) -> None:
     size = BatchSize(4096, budget=0.00025, longest=0.0005)

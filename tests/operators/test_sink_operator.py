@@ -10,6 +10,7 @@ import pytest
 from aflow.connect import Committable, Writer
 from aflow.errors import SinkError
 from aflow.model.batch import Batch
+from aflow.model.questions import Correlation, current_correlation
 from aflow.operators.sink import Pending, SinkOperator
 from tests.operators.driver import Driver
 
@@ -388,6 +389,31 @@ def test_batches_are_not_joined_across_a_mark_and_all_belong_to_the_checkpoint_t
 
     assert stored == [[1], [2, 3]]
     assert joining.writer.asked == [[1], [2, 3], [4, 5]]
+
+
+def test_the_batch_of_a_question_is_written_alone_and_answers_it() -> None:
+    seen: list[tuple[list[int], Correlation | None]] = []
+    released: list[int] = []
+
+    class Seeing(Slow):
+        def write(self, batch: Batch[int]) -> Awaitable[None]:
+            seen.append((batch.values, current_correlation()))
+            return super().write(batch)
+
+    question = Correlation(None, on_released=lambda: released.append(len(seen)))
+    sink = SinkOperator(Seeing(), lambda: None, joined=9)
+    sink.process(Batch([1]))
+    sink.process(Batch([2]))
+    question.hold()
+    question.run(lambda: sink.process(Batch([3])))
+    sink.process(Batch([4]))
+    sink.process(Batch([5]))
+    while sink.busy:
+        sink.close()
+        sink.written()
+
+    assert seen == [([1], None), ([2], None), ([3], question), ([4, 5], None)]
+    assert released == [3]
 
 
 def test_all_columns_of_batches_are_joined_and_batches_with_other_columns_are_not() -> None:
