@@ -21,7 +21,7 @@ of a table have no such positions, so nothing says which of them are processed a
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
@@ -140,11 +140,31 @@ def read_continuation(
         )
     steps = {one.step.name: one for one in _read_steps(manifest, folder)}
     begins = _start_moment(folder, plan, steps)
+    changes = _checked_changes(steps.values(), graph, allow_dropped_state=allow_dropped_state)
+    return Continuation(folder, manifest, begins, changes, _prepared(plan, steps))
+
+
+def changes_since(
+    manifest: Manifest, folder: Path, graph: FlowGraph, *, allow_dropped_state: bool = False
+) -> ChangePlan:
+    """Return the change of each state in ``manifest`` if the flow continues from it; blocks.
+
+    Reads all parts, one after the other. Raises ``RestoreError`` for files that are missing or damaged, and for state
+    that cannot be read, or that would be lost without permission.
+    """
+    return _checked_changes(
+        _read_steps(manifest, folder), graph, allow_dropped_state=allow_dropped_state
+    )
+
+
+def _checked_changes(
+    steps: Iterable[_ReadStep], graph: FlowGraph, *, allow_dropped_state: bool
+) -> ChangePlan:
     changes = change_plan(
-        [one.contents for one in steps.values()], [declared_step(node, 1) for node in graph]
+        [one.contents for one in steps], [declared_step(node, 1) for node in graph]
     )
     changes.check(allow_dropped_state=allow_dropped_state)
-    return Continuation(folder, manifest, begins, changes, _prepared(plan, steps))
+    return changes
 
 
 def start_of_history(

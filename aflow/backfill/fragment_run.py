@@ -64,6 +64,8 @@ class Partition:
     until: Timestamp | None = None
     begins: Timestamp | None = None
     key_groups: int = DEFAULT_KEY_GROUPS
+    changes: bool = False
+    """True if only the changes to the restored state are captured at the end, where the step keeps track of them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +73,10 @@ class FragmentResult:
     """Result of running over a partition, besides the emitted records."""
 
     state: Mapping[str, OperatorSnapshot]
-    """State of the step that reads by key, if the fragment has one and a live job continues from the end of history."""
+    """State of the step that reads by key, if the fragment has one and a live job continues from the end of history.
+
+    Of a partition whose changes are captured, it may be changes only; see ``OperatorSnapshot.complete``.
+    """
     steps: Mapping[str, tuple[int, int]]
     """Records into each step, and out of its main output."""
     exits: Mapping[int, int]
@@ -161,12 +166,14 @@ class _Run:
             chain = chains.build(self._task, environment, writers, has_queued=lambda _: False)
             head = chain.operators[0]
             is_restored = await self._restore(head, budget)
-            capture = _StateCapture(head, is_restored) if self._keeps_state else None
+            changes = is_restored and self._partition.changes
+            capture = _StateCapture(head, is_restored, changes) if self._keeps_state else None
             task = StreamTask(
                 environment,
                 self._feed(inbox, environment, chain, budget.turn),
                 chain,
-                check=capture,
+                # A trial would take changes from the last capture.
+                check=None if changes else capture,
                 on_finished=None if capture is None else capture.run,
             )
         with closing([task.timers.close]):
@@ -220,8 +227,10 @@ class _StateCapture:
     at the end of a long history.
     """
 
-    def __init__(self, head: Operator, is_restored: bool) -> None:
+    def __init__(self, head: Operator, is_restored: bool, changes: bool) -> None:
         self._head = head
+        #: True if the last capture has the changes to the restored state only.
+        self._changes = changes
         #: True if the head began with state, which was stored before: only changes to it are tried.
         self._is_restored = is_restored
         self._trials = _TRIALS
@@ -240,7 +249,7 @@ class _StateCapture:
 
     def run(self) -> None:
         """Capture the state. Raises ``CheckpointError`` if it cannot be stored."""
-        self.state = self._captured(changes=False)
+        self.state = self._captured(changes=self._changes)
 
     def _captured(self, *, changes: bool) -> Mapping[str, OperatorSnapshot]:
         captured = self._head.capture(changes=changes)

@@ -197,6 +197,16 @@ class ChangePlan:
                 f"(--allow-dropped-state of 'aflow run')"
             )
 
+    @property
+    def changed_steps(self) -> frozenset[str]:
+        """Steps with stored state that is read in another way now, so that changes to it cannot be stored alone."""
+        same = (StateOutcome.KEPT, StateOutcome.NEW, StateOutcome.UNKNOWN)
+        return frozenset(
+            step.name
+            for step in self.steps
+            if any(state.outcome not in same for state in step.states)
+        )
+
     def without_dropped(self, step: str, snapshot: OperatorSnapshot) -> OperatorSnapshot:
         """Return ``snapshot`` of ``step`` without its dropped states."""
         gone: set[str] = set()

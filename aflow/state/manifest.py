@@ -23,7 +23,8 @@ values, each followed by a space, and of the bytes of the value of ``checkpoint`
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from hashlib import sha256
 from itertools import repeat
 from pathlib import PurePosixPath
@@ -81,6 +82,24 @@ class StepState:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StreamPosition:
+    """Progress of a stream of micro-batches at the end of an epoch, whose manifest has it."""
+
+    batch: int | None = None
+    """Number of the last micro-batch in the state, of the engine that counts them; None before the first one."""
+    watermark: Timestamp = MIN_TIMESTAMP
+    """Event time at the end of the epoch (epoch ms)."""
+    earned: Mapping[str, Timestamp] = field(default_factory=dict[str, Timestamp])
+    """Watermark that the records of each source have earned so far (epoch ms), by the step that assigns timestamps."""
+    begins: Timestamp | None = None
+    """Moment (epoch ms) before which records are skipped, from the savepoint with which the stream began."""
+    restored: str = ""
+    """Folder of that savepoint; empty without one."""
+    prepared: Mapping[str, tuple[bytes, ...]] = field(default_factory=dict[str, tuple[bytes, ...]])
+    """Encoded committables of the epoch, by sink."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Manifest:
     """A completed checkpoint."""
 
@@ -92,6 +111,8 @@ class Manifest:
     """Time of the trigger (epoch ms)."""
     completed_at: Timestamp
     steps: tuple[StepState, ...]
+    stream: StreamPosition | None = None
+    """For an epoch of a stream."""
     aflow: str = ""
     """The version of aflow that wrote it."""
     format: int = FORMAT
@@ -114,6 +135,7 @@ class _Checkpoint(msgspec.Struct, frozen=True):
     created_at: int
     completed_at: int
     steps: tuple[StepState, ...]
+    stream: StreamPosition | None = None
 
 
 class _Envelope(msgspec.Struct, frozen=True):
@@ -140,6 +162,8 @@ def manifest_bytes(manifest: Manifest) -> bytes:
     if wrong is not None:
         raise CheckpointError(f"the manifest of checkpoint {manifest.id} {wrong}")
     inner = {name: getattr(manifest, name) for name in _Checkpoint.__struct_fields__}
+    if manifest.stream is None:
+        del inner["stream"]  # only streams have it
     # A line break inside a string is written as \\n, so this indents lines and changes nothing else.
     pretty = msgspec.json.format(msgspec.json.encode(inner)).replace(b"\n", b"\n  ")
     head = {
@@ -192,7 +216,9 @@ def _wrong_with(manifest: Manifest) -> str | None:
     """
     if not 1 <= manifest.key_groups <= MOST_KEY_GROUPS:
         return f"has {manifest.key_groups} key groups, which is not between 1 and {MOST_KEY_GROUPS}"
-    times = manifest.created_at, manifest.completed_at
+    times = [manifest.created_at, manifest.completed_at]
+    if manifest.stream is not None:
+        times += [manifest.stream.watermark, *manifest.stream.earned.values()]
     if not all(MIN_TIMESTAMP <= at <= MAX_TIMESTAMP for at in times):
         return "has a time that is out of range"
     for ref in manifest.files:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -14,13 +14,13 @@ from aflow.backfill.continuation import read_continuation
 from aflow.backfill.exchange import ExitEncoder, RecordBlock, decode_block
 from aflow.backfill.exit_writer import TOGETHER
 from aflow.backfill.fragment_planner import plan_fragments
-from aflow.backfill.fragment_run import FragmentResult, Partition, run_fragment
+from aflow.backfill.fragment_run import FragmentResult, Partition, StateReader, run_fragment
 from aflow.backfill.fragments import Exit, Fragment, FragmentPlan
 from aflow.backfill.merge import BlockMerger
 from aflow.backfill.portable_fragment import portable_copy
 from aflow.backfill.resources import FragmentResources
 from aflow.backfill.savepoint import SAVEPOINT, StatePart, encoded_part, write_savepoint
-from aflow.model.key_groups import ranges
+from aflow.model.key_groups import KeyGroupRange, ranges
 from aflow.model.time import Timestamp
 
 
@@ -104,44 +104,27 @@ async def backfill_locally(
     """
     plan = plan_fragments(flow.graph, event_time_for_processing_time=event_time_for_processing_time)
     start = None if restore is None else read_continuation(restore, flow.graph, plan)
-    begins = None if start is None else start.begins
-    exchanged: dict[int, list[Sent]] = {}
-    results: dict[str, list[Any]] = {}
-    left: list[tuple[Fragment, int, FragmentResult]] = []
-    for fragment in plan.fragments:
-        for subtask in range(parallelism):
-            if fragment.keyed:
-                sent = exchanged.get(fragment.index, [])
-                blocks = _ordered([one for one in sent if one.record_block.part == subtask], block)
-            else:
-                records = list(sources[fragment.head.name])
-                size = -(-len(records) // parallelism)
-                mine = records[subtask * size : (subtask + 1) * size]
-                blocks = list[InputRows](mine[at : at + block] for at in range(0, len(mine), block))
-            outbox = Gathered(plan, subtask, parallelism, exchanged, results)
-            partition = Partition(
-                subtask=subtask,
-                subtasks=parallelism,
-                until=until,
-                begins=begins,
-                key_groups=plan.key_groups,
-            )
-            files = None if start is None else start.files_of(fragment.head.name)
-            groups = ranges(plan.key_groups, parallelism)[subtask]
-            got = ship(fragment)
-            resources = FragmentResources(got, plan.flow)
-            async with resources.open():
-                ran = await run_fragment(
-                    got,
-                    partition,
-                    Blocks(blocks),
-                    outbox,
-                    restored=None if files is None else partial(files.read, groups),
-                    resources=resources,
-                    options=options,
-                    together=together,
-                )
-            left.append((fragment, subtask, ran))
+    partition = Partition(
+        subtasks=parallelism,
+        until=until,
+        begins=None if start is None else start.begins,
+        key_groups=plan.key_groups,
+    )
+
+    def restored(fragment: Fragment, groups: KeyGroupRange) -> StateReader | None:
+        files = None if start is None else start.files_of(fragment.head.name)
+        return None if files is None else partial(files.read, groups)
+
+    results, left = await run_locally(
+        plan,
+        sources,
+        lambda fragment, groups: partition,
+        restored,
+        block=block,
+        options=options,
+        together=together,
+        ship=ship,
+    )
     if savepoint is not None:
         assert until is not None
         parts = [
@@ -152,6 +135,54 @@ async def backfill_locally(
         number = SAVEPOINT if start is None else start.number
         write_savepoint(savepoint, plan, parts, until=until, created_at=0, number=number)
     return Backfilled(plan, results, left)
+
+
+async def run_locally(
+    plan: FragmentPlan,
+    sources: Mapping[str, Sequence[Any]],
+    partition: Callable[[Fragment, KeyGroupRange], Partition],
+    restored: Callable[[Fragment, KeyGroupRange], StateReader | None],
+    *,
+    block: int = 100,
+    options: af.Options | None = None,
+    together: int = TOGETHER,
+    ship: Callable[[Fragment], Fragment] = portable_copy,
+) -> tuple[dict[str, list[Any]], list[tuple[Fragment, int, FragmentResult]]]:
+    """Run all fragments: results by sink, and the result of each partition.
+
+    ``partition`` returns the description of a fragment's partitions, and ``restored`` the state of one, by its key
+    groups.
+    """
+    exchanged: dict[int, list[Sent]] = {}
+    results: dict[str, list[Any]] = {}
+    left: list[tuple[Fragment, int, FragmentResult]] = []
+    parallelism = partition(plan.fragments[0], KeyGroupRange(0, 1)).subtasks
+    for fragment in plan.fragments:
+        for subtask, groups in enumerate(ranges(plan.key_groups, parallelism)):
+            if fragment.keyed:
+                sent = exchanged.get(fragment.index, [])
+                blocks = _ordered([one for one in sent if one.record_block.part == subtask], block)
+            else:
+                records = list(sources[fragment.head.name])
+                size = -(-len(records) // parallelism)
+                mine = records[subtask * size : (subtask + 1) * size]
+                blocks = list[InputRows](mine[at : at + block] for at in range(0, len(mine), block))
+            outbox = Gathered(plan, subtask, parallelism, exchanged, results)
+            got = ship(fragment)
+            resources = FragmentResources(got, plan.flow)
+            async with resources.open():
+                ran = await run_fragment(
+                    got,
+                    replace(partition(fragment, groups), subtask=subtask),
+                    Blocks(blocks),
+                    outbox,
+                    restored=restored(fragment, groups) if fragment.keyed else None,
+                    resources=resources,
+                    options=options,
+                    together=together,
+                )
+            left.append((fragment, subtask, ran))
+    return results, left
 
 
 def _ordered(sent: list[Sent], size: int) -> list[InputRows]:

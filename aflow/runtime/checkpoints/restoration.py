@@ -28,7 +28,7 @@ from aflow.runtime.checkpoints.storage import Restored
 from aflow.runtime.garbage_collection import can_keep_objects, objects_are_kept
 from aflow.runtime.loop_budget import LoopBudget
 from aflow.runtime.splits import Progress
-from aflow.state.change_plan import ChangePlan, StateOutcome, change_plan, stored_step
+from aflow.state.change_plan import ChangePlan, change_plan, stored_step
 from aflow.state.manifest import Link, StepState
 from aflow.state.read_errors import wrap_read_errors
 from aflow.state.snapshot import OperatorSnapshot
@@ -124,7 +124,7 @@ class Restoration:
         """Let the checkpoints of a subtask refer to the parts of this one, if they are in the same storage."""
         if not self.own:
             return
-        wanted = set(steps) - self._changed()
+        wanted = set(steps) - self.changes.changed_steps
         for step in self.restored.manifest.steps:
             if step.name in wanted:
                 chains.adopt(step.name, _links(step, chains.groups))
@@ -136,19 +136,10 @@ class Restoration:
         """
         if self.own:
             return {}
-        states = ((step, self.state_of(step, groups)) for step in set(steps) - self._changed())
+        states = (
+            (step, self.state_of(step, groups)) for step in set(steps) - self.changes.changed_steps
+        )
         return {step: state for step, state in states if state is not None and state.keyed}
-
-    def _changed(self) -> set[str]:
-        """Return the steps whose state has changed, so that it must be captured anew."""
-        return {
-            step.name
-            for step in self.changes.steps
-            if any(
-                state.outcome not in (StateOutcome.KEPT, StateOutcome.NEW, StateOutcome.UNKNOWN)
-                for state in step.states
-            )
-        }
 
     def _state(self, step: str) -> OperatorSnapshot:
         return self.restored.states.get(step, OperatorSnapshot())
