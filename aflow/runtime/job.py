@@ -22,11 +22,10 @@ from aflow.errors import (
     CheckpointError,
     FlowDefinitionError,
     JobStopped,
-    RestoreError,
     StopTimeout,
 )
 from aflow.graph.plan import Plan
-from aflow.machines.restart import GiveUp, Restart
+from aflow.machines.restart import Restart
 from aflow.model.elements import CheckpointKind
 from aflow.model.time import Instant, positive_millis
 from aflow.runtime.attempt import Checkpoints, JobAttempt
@@ -62,6 +61,7 @@ from aflow.runtime.recovery import (
     require_checkpointing,
     start_from,
 )
+from aflow.runtime.restart_rule import RestartRule
 from aflow.runtime.restarts import NoRestart
 from aflow.runtime.samples import RecordSample
 from aflow.runtime.start_reminder import StartReminder
@@ -69,9 +69,6 @@ from aflow.runtime.state_query import JobNow, StateReader
 from aflow.runtime.unfinished_work import unfinished_work
 
 T = TypeVar("T")
-
-#: Errors of the pipeline or of the stored state, which another attempt would repeat.
-_FINAL_ERRORS = (FlowDefinitionError, RestoreError)
 
 
 class Job:
@@ -403,7 +400,7 @@ class Job:
 
     async def _run_attempts(self, started: asyncio.Future[None]) -> None:
         """Run attempts until one ends normally or the failure is final."""
-        budget = self._recovery.restarts.machine()
+        rule = RestartRule(self._recovery.restarts, self._tally)
         clock = self._options.clock
         first = True
         while True:
@@ -414,12 +411,10 @@ class Job:
             except Exception as exc:
                 cause = first_cause(exc)
                 unwanted = self._cancelled or self._stopping is not None
-                if unwanted or isinstance(cause, _FINAL_ERRORS) or not isinstance(cause, Exception):
+                if unwanted or not isinstance(cause, Exception):
                     raise
-                decision = budget.on_failure(clock.now(), self._options.random())
-                if isinstance(decision, GiveUp):
-                    if not isinstance(self._recovery.restarts, NoRestart):
-                        cause.add_note(f"The job is not restarted: {decision.reason}")
+                decision = rule.on_failure(cause, clock.now(), self._options.random())
+                if decision is None:
                     raise
             first = first and not self._tally.can_restore
             await self._back_off(cause, decision)
