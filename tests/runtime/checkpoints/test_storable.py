@@ -201,7 +201,7 @@ async def test_a_job_continues_without_a_value_of_another_type_that_is_not_read_
     async with flow.start(checkpointing=settings, restart=patient()) as job:
         for number in (1, 2):
             await values.send(number)
-            while await job.state("step").get(1) != number:
+            while await job.state("step").get(1) != number:  # noqa: ASYNC110 - there is no event for it
                 await asyncio.sleep(0)
             await job.checkpoint()
             await values.send(Model())
