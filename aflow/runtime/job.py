@@ -1,8 +1,8 @@
 """A running pipeline: the handle with which the host observes and stops it, and its restarts after failures.
 
-The coroutines of the job run in one task of their own, so a failure never cancels the host's code; the host is told by
-``wait``, by the end of the ``async with`` block, and by what it awaits at the sources and sinks of the job. In that
-task, one ``JobAttempt`` runs after the other, until one ends normally or the restart strategy gives up.
+The coroutines of the job run in one task of their own, so a failure cancels the host's code only if it asks for that;
+the host is told by ``wait``, by the end of the ``async with`` block, and by what it awaits at the sources and sinks. In
+that task, one ``JobAttempt`` runs after the other, until one ends normally or the restart strategy gives up.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from aflow.machines.restart import Restart
 from aflow.model.elements import CheckpointKind
 from aflow.model.time import Instant, positive_millis
 from aflow.runtime.attempt import Checkpoints, JobAttempt
+from aflow.runtime.block_cancellation import CancelOnFailure
 from aflow.runtime.builtin_connectors.result_sink import Results, ResultSink
 from aflow.runtime.calls.reports import Reports
 from aflow.runtime.calls.watchdog import watching
@@ -46,7 +47,8 @@ from aflow.runtime.options import Options
 from aflow.runtime.plan_ends import (
     check_without_checkpoints,
     fail_results,
-    result_sinks,
+    keep_results,
+    release_results,
     sources_of,
 )
 from aflow.runtime.questions import OpenQuestions
@@ -176,8 +178,7 @@ class Job:
                 raise self._failure  # the error of the block is only its consequence
             return
         try:
-            for sink in result_sinks(self._plan):
-                sink.release()  # the job can end although its results are not taken any more
+            release_results(self._plan)
             await self.stop()
         except asyncio.CancelledError:
             await self.cancel()
@@ -193,6 +194,11 @@ class Job:
         refuse_inside(self, "wait()")
         await asyncio.wait([running])
         self._raise_failure()
+
+    def cancel_on_failure(self) -> CancelOnFailure:
+        """Return a context whose block is cancelled, and raises the failure, if the job fails for good."""
+        refuse_inside(self, "cancel_on_failure()")
+        return CancelOnFailure(self._started(), lambda: self._failure)
 
     async def stop(
         self,
@@ -378,8 +384,7 @@ class Job:
                 stack.callback(self._questions.job_ended)
                 stack.callback(self._stored_reads.clear)
                 if not isinstance(self._recovery.restarts, NoRestart):
-                    for sink in result_sinks(self._plan):
-                        sink.outlive_failures()
+                    keep_results(self._plan)
                 stack.callback(trace_sources(self._plan, self._events.telemetry))
                 for source in sources_of(self._plan):
                     stack.push_async_callback(source.on_job_end)
