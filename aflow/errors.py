@@ -7,7 +7,8 @@
     │   └── WrongKey          a key, or a prefix of keys, that no record of a step can have
     ├── OperatorError         a user function raised; names operator, key, timestamp      the function's fault
     ├── CheckpointError       a checkpoint was declined, expired, or could not be stored
-    │   └── StorageTaken      another job has taken over the storage of checkpoints
+    │   ├── StorageTaken      another job has taken over the storage of checkpoints
+    │   └── UnstorableState   a value of the pipeline has no encoding                     the author's fault
     ├── RestoreError          a snapshot does not fit the pipeline that restores it
     ├── ConnectorError        a source or sink failed                                     the outside world's fault
     │   ├── SourceError
@@ -44,6 +45,7 @@ __all__ = [
     "SourceInUse",
     "StopTimeout",
     "StorageTaken",
+    "UnstorableState",
     "WrongKey",
 ]
 
@@ -128,6 +130,15 @@ class CheckpointError(AflowError):
 
 class StorageTaken(CheckpointError):
     """Another job has taken over the storage of checkpoints: no later checkpoint of this job can complete."""
+
+
+class UnstorableState(CheckpointError):
+    """A value of the state, a position of a source or a record in flight has no encoding: its type is not declared.
+
+    ``initial`` is True if the step or the source had no state before: each attempt of the job would fail with it.
+    """
+
+    initial: bool = False
 
 
 class RestoreError(AflowError):

@@ -1,4 +1,4 @@
-"""Types of streams and builders that the methods of ``Stream`` and ``KeyedStream`` return, for annotations.
+"""Types that the methods of ``Stream``, ``KeyedStream`` and ``Job`` return, for annotations.
 
 Reached as ``aflow.streams``.
 """
@@ -6,6 +6,7 @@ Reached as ``aflow.streams``.
 from aflow.api.connected import BroadcastConnectedStreams, ConnectedStreams, JoinResults
 from aflow.api.joins import AsOfJoinedStreams, JoinedStreams
 from aflow.api.windowed import WindowResults
+from aflow.runtime.builtin_connectors import Results
 
 __all__ = [
     "AsOfJoinedStreams",
@@ -13,5 +14,6 @@ __all__ = [
     "ConnectedStreams",
     "JoinResults",
     "JoinedStreams",
+    "Results",
     "WindowResults",
 ]

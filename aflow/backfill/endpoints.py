@@ -6,13 +6,13 @@ A pipeline is a function of its sources and sinks, so it is built with these ins
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable, Collection, Sequence
-from typing import Any, Final, NoReturn, Protocol, TypeAlias
+from typing import Any, NoReturn, Protocol, TypeAlias
 
 from aflow.backfill.fragments import FragmentPlan
 from aflow.connect import Position, Reader, Sink, Source, Split, Writer, WriterContext
 from aflow.errors import FlowDefinitionError, SinkError, SourceError, shown
+from aflow.graph.annotated_ends import EndKind, annotated_end
 from aflow.graph.flow_graph import FlowGraph
 
 
@@ -23,10 +23,6 @@ class DescribedFlow(Protocol):
     def graph(self) -> FlowGraph:
         """Steps of the flow."""
         ...
-
-
-#: The outermost name of an annotation, without its module: of its text, or of the ``repr`` of a class or an alias.
-_OUTERMOST: Final = re.compile(r"""['"]?(?:<class ')?(?:(?:\w+\.)*Optional\[)?(?:\w+\.)*(\w+)""")
 
 
 Build: TypeAlias = DescribedFlow | Callable[..., DescribedFlow]
@@ -125,13 +121,12 @@ def _placeholders(
 
 
 def _annotated_end(name: str, annotation: object) -> HistorySource | HistorySink | None:
-    found = _OUTERMOST.match(annotation if isinstance(annotation, str) else repr(annotation))
-    match found and found[1]:
-        case "Source":
+    match annotated_end(annotation):
+        case EndKind.SOURCE:
             return HistorySource(name)
-        case "Sink":
+        case EndKind.SINK:
             return HistorySink(name)
-        case _:
+        case None:
             return None
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-import re
 from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -12,6 +11,7 @@ from typing import Any, Final
 from aflow.api.flow import Flow
 from aflow.connect import Position, Reader, Sink, Source, Split, Writer, WriterContext
 from aflow.errors import FlowDefinitionError, SinkError, SourceError, shown
+from aflow.graph.annotated_ends import EndKind, annotated_end
 from aflow.graph.flow_graph import FlowGraph
 from aflow.graph.nodes import Kind, Node, upstream
 from aflow.operators.event_time import EventTimeOperator
@@ -134,12 +134,12 @@ def with_placeholders(build: Callable[..., Any], sources: Collection[str]) -> Ca
         return build
     ends: dict[str, object] = {}
     for one in parameters:
-        annotation = one.annotation if isinstance(one.annotation, str) else repr(one.annotation)
         if one.default is not one.empty or one.kind is one.POSITIONAL_ONLY:
             continue
-        if one.name in sources or re.search(r"\bSource\b", annotation):
+        kind = EndKind.SOURCE if one.name in sources else annotated_end(one.annotation)
+        if kind is EndKind.SOURCE:
             ends[one.name] = PlaceholderSource(one.name)
-        elif re.search(r"\bSink\b", annotation):
+        elif kind is EndKind.SINK:
             ends[one.name] = PlaceholderSink(one.name)
     return partial(build, **ends) if ends else build
 

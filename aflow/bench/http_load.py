@@ -9,9 +9,10 @@ from __future__ import annotations
 
 import asyncio
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from itertools import cycle
 from typing import Any, Final
 from urllib.parse import urlsplit
 
@@ -33,9 +34,10 @@ RESPONSES: Final = "responses"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HttpTarget:
-    """The service, and the form of requests. Raises ``FlowDefinitionError`` for an address that is none."""
+    """The service, and the form of requests. Raises ``FlowDefinitionError`` for addresses that are none."""
 
-    url: str
+    urls: Sequence[str]
+    """Requests are sent to them in turn. One that is listed twice gets twice as many."""
     method: str = "POST"
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
     timeout: timedelta = timedelta(seconds=30)
@@ -43,10 +45,29 @@ class HttpTarget:
     in_flight: int = 1000
 
     def __post_init__(self) -> None:
-        if not self.url.startswith(("http://", "https://")):
+        if isinstance(self.urls, str) or not self.urls:
             raise FlowDefinitionError(
-                f"{self.url!r} is no address; write http://127.0.0.1:8000/score, for example"
+                f"HttpTarget.urls takes a list of addresses, not {self.urls!r}"
             )
+        for url in self.urls:
+            if not _is_address(url):
+                raise FlowDefinitionError(
+                    f"{url!r} is no address; write http://127.0.0.1:8000/score, for example"
+                )
+
+
+def _is_address(url: str) -> bool:
+    try:
+        parts = urlsplit(url)
+        return parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+    except ValueError:  # of a port that is no number
+        return False
+
+
+def _shown(url: str) -> str:
+    """Return ``url`` without user, query and fragment, which may have secrets: it is in reports."""
+    parts = urlsplit(url)
+    return f"{parts.scheme}://{parts.netloc.rpartition('@')[2]}{parts.path}"
 
 
 async def http_load(
@@ -64,7 +85,7 @@ async def http_load(
     A body is bytes or text, or a value that is encoded as JSON; None sends none. Responses with a status from 400 on,
     and requests that fail or time out, are errors in the findings. Needs aiohttp. Raises as ``run`` does.
     """
-    outcomes: Counter[str] = Counter()
+    outcomes: Counter[tuple[str, str]] = Counter()
     result = await run(
         _requests(target, outcomes),
         {REQUESTS: bodies},
@@ -77,7 +98,8 @@ async def http_load(
     return replace(result, findings=[*_failed(outcomes), *result.findings])
 
 
-def _requests(target: HttpTarget, outcomes: Counter[str]) -> Flow:
+def _requests(target: HttpTarget, outcomes: Counter[tuple[str, str]]) -> Flow:
+    """Return the flow that sends the requests. It counts ``outcomes`` by the shown address, '' for a single one."""
     try:
         import aiohttp
     except ModuleNotFoundError as exc:
@@ -92,25 +114,25 @@ def _requests(target: HttpTarget, outcomes: Counter[str]) -> Flow:
             headers=dict(target.headers),
         )
 
+    several = len(target.urls) > 1
+    turns = cycle([(url, _shown(url) if several else "") for url in target.urls])
+
     async def request(body: Any, session: aiohttp.ClientSession) -> str:
+        url, place = next(turns)
         data, kind = _encoded(body)
         headers = {} if kind is None else {"Content-Type": kind}
         headers.update(target.headers)
         try:
-            async with session.request(
-                target.method, target.url, data=data, headers=headers
-            ) as response:
+            async with session.request(target.method, url, data=data, headers=headers) as response:
                 await response.read()
                 outcome = str(response.status)
         except (aiohttp.ClientError, TimeoutError) as exc:
             outcome = type(exc).__name__
-        outcomes[outcome] += 1
+        outcomes[outcome, place] += 1
         return outcome
 
-    parts = urlsplit(target.url)
-    # Without user and query, which may have secrets: the name is in reports.
-    host = parts.netloc.rpartition("@")[2]
-    flow = Flow(f"{target.method} {parts.scheme}://{host}{parts.path}")
+    others = f" and {len(target.urls) - 1} more" if several else ""
+    flow = Flow(f"{target.method} {_shown(target.urls[0])}{others}")
     flow.source([None], name=REQUESTS).map_async(
         request,
         capacity=target.in_flight,
@@ -132,15 +154,16 @@ def _encoded(body: object) -> tuple[bytes | None, str | None]:
     return orjson.dumps(body), "application/json"
 
 
-def _failed(outcomes: Counter[str]) -> list[Finding]:
-    """Return an error for each kind of failed request. The counts are those of the whole run."""
+def _failed(outcomes: Counter[tuple[str, str]]) -> list[Finding]:
+    """Return an error for each kind of failed request of each address. The counts are those of the whole run."""
     total = outcomes.total()
     return [
         Finding(
             severity=Severity.ERROR,
             text=f"{count:,} of {total:,} requests failed: "
-            + (f"status {outcome}" if outcome.isdigit() else outcome),
+            + (f"status {outcome}" if outcome.isdigit() else outcome)
+            + (f" at {place}" if place else ""),
         )
-        for outcome, count in outcomes.most_common()
+        for (outcome, place), count in outcomes.most_common()
         if not (outcome.isdigit() and int(outcome) < 400)
     ]

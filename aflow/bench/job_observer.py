@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Callable
 
 from aflow.bench.result import BlockedCode, CheckpointFigures
-from aflow.runtime.calls.reports import LoopBlocked
+from aflow.runtime.calls.reports import STARVED, LoopBlocked
 from aflow.runtime.checkpoints.statistics import CheckpointInfo, Outcome
 from aflow.runtime.recovery import JobEvent, JobRestarted
 
@@ -44,7 +44,7 @@ class JobObserver:
             self._tell(event)
 
     def _on_blocked(self, event: LoopBlocked) -> None:
-        where = "" if event.where is None else str(event.where)
+        where = STARVED if event.starved else "" if event.where is None else str(event.where)
         times, longest = self._blocked.get((event.step, where), (0, 0.0))
         self._blocked[event.step, where] = times + 1, max(longest, event.seconds)
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import logging
 import signal
-from collections.abc import Coroutine, Generator
+from collections.abc import Coroutine, Generator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -22,6 +23,7 @@ from aflow.cli.errors import (
     USAGE,
     UsageProblem,
     errors_reported,
+    logged_to_terminal,
     say,
 )
 from aflow.cli.options import (
@@ -180,7 +182,7 @@ def compare_command(context: click.Context, before: str, after: str, tolerance: 
 
 
 @bench.command("http", context_settings=NAMES)
-@click.argument("url")
+@click.argument("urls", nargs=-1, required=True, metavar="URL...")
 @click.option(
     "--body",
     metavar="RECORDS",
@@ -201,8 +203,10 @@ def compare_command(context: click.Context, before: str, after: str, tolerance: 
 @measurement_options
 @NO_UVLOOP
 @click.pass_context
-def http_command(context: click.Context, /, url: str, **settings: Any) -> None:
+def http_command(context: click.Context, /, urls: tuple[str, ...], **settings: Any) -> None:
     """Send requests to a service, from this process, and measure the responses.
+
+    Several URLs get requests in turn.
 
     Exit status: 0 measured, 1 requests failed or the service was slower than the load, 2 the command line is wrong, 130
     interrupted.
@@ -214,17 +218,20 @@ def http_command(context: click.Context, /, url: str, **settings: Any) -> None:
         check_given(given_on_command_line(context))
         check_file(settings["json_file"])
         check_file(settings["report"])
-        work = _measure_http(url, settings)
-        context.exit(_run_loop(work, uvloop=not settings["no_uvloop"]))
+        work = _measure_http(urls, settings)
+        context.exit(_run_loop(work, uvloop=not settings["no_uvloop"], quiet=settings["quiet"]))
 
 
-def _run_loop(work: Coroutine[Any, Any, int], *, uvloop: bool) -> int:
-    """Run ``work`` on an event loop, and return the exit status.
+def _run_loop(work: Coroutine[Any, Any, int], *, uvloop: bool, quiet: bool) -> int:
+    """Run ``work`` on an event loop, and return the exit status. If ``quiet``, no warnings are logged to the terminal.
 
     A ``FlowDefinitionError`` is one of the command line: the failure of a job that runs is in its result.
     """
     try:
-        with asyncio.Runner(loop_factory=loop_factory(uvloop)) as runner:
+        with (
+            logged_to_terminal(logging.ERROR if quiet else logging.WARNING),
+            asyncio.Runner(loop_factory=loop_factory(uvloop)) as runner,
+        ):
             return runner.run(work)
     except FlowDefinitionError as exc:
         raise UsageProblem(str(exc)) from exc
@@ -233,7 +240,7 @@ def _run_loop(work: Coroutine[Any, Any, int], *, uvloop: bool) -> int:
         return INTERRUPTED
 
 
-async def _measure_http(url: str, settings: dict[str, Any]) -> int:
+async def _measure_http(urls: Sequence[str], settings: dict[str, Any]) -> int:
     from aflow.bench.http_load import HttpTarget, http_load
     from aflow.bench.load_run import default_warmup
     from aflow.bench.record_supply import SourceLoad
@@ -262,7 +269,7 @@ async def _measure_http(url: str, settings: dict[str, Any]) -> int:
     with _first_interrupt(stop), display as show:
         result = await http_load(
             HttpTarget(
-                url=url,
+                urls=urls,
                 method=settings["method"],
                 headers=dict(pairs_of(settings["headers"], "--header", "authorization=secret")),
                 timeout=settings["timeout"],
@@ -305,7 +312,11 @@ class _LoadCommand:
         check_given(self.invoked.given)
         check_file(self.invoked.text("json_file"))
         check_file(self.invoked.text("report"))
-        return _run_loop(self._run(), uvloop=not self.invoked.flag("no_uvloop"))
+        return _run_loop(
+            self._run(),
+            uvloop=not self.invoked.flag("no_uvloop"),
+            quiet=self.invoked.flag("quiet"),
+        )
 
     async def _run(self) -> int:
         stop = asyncio.Event()
@@ -350,7 +361,7 @@ class _LoadCommand:
             schedule=(lambda rate: PoissonArrivals(rate, seed))
             if self.invoked.flag("poisson")
             else ConstantRate,
-            on_trial=lambda trial: say(trial_line(trial)),
+            on_trial=None if self.invoked.flag("quiet") else lambda trial: say(trial_line(trial)),
             stop=stop,
             **self._settings(),
         )

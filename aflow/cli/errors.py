@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import sysconfig
 import traceback
 from collections.abc import Generator
@@ -137,3 +138,21 @@ def _shown_path(filename: str) -> str:
     path = Path(filename)
     here = Path.cwd()
     return str(path.relative_to(here)) if path.is_relative_to(here) else filename
+
+
+@contextmanager
+def logged_to_terminal(level: int) -> Generator[None]:
+    """Write log records from ``level`` on to stderr in the block, as Python does if no handler is installed.
+
+    Handlers that the program of the user has installed get all records, as before.
+    """
+    handler = logging.lastResort
+    if handler is None:
+        yield
+        return
+    before = handler.level
+    handler.setLevel(level)
+    try:
+        yield
+    finally:
+        handler.setLevel(before)

@@ -119,7 +119,11 @@ def arrival_options(function: F) -> F:
 def measurement_options(function: F) -> F:
     """Add the options about the time of a load and the forms of its result."""
     for decorate in (
-        click.option("--quiet", is_flag=True, help="Show nothing while it runs."),
+        click.option(
+            "--quiet",
+            is_flag=True,
+            help="Show nothing but errors while it runs; the result names warnings.",
+        ),
         click.option(
             "--json", "json_file", type=click.Path(dir_okay=False), help="Write the result as JSON."
         ),

@@ -1,8 +1,8 @@
 """A running pipeline: the handle with which the host observes and stops it, and its restarts after failures.
 
-The coroutines of the job run in one task of their own, so a failure never cancels the host's code; the host is told by
-``wait``, by the end of the ``async with`` block, and by what it awaits at the sources and sinks of the job. In that
-task, one ``JobAttempt`` runs after the other, until one ends normally or the restart strategy gives up.
+The coroutines of the job run in one task of their own, so a failure cancels the host's code only if it asks for that;
+the host is told by ``wait``, by the end of the ``async with`` block, and by what it awaits at the sources and sinks. In
+that task, one ``JobAttempt`` runs after the other, until one ends normally or the restart strategy gives up.
 """
 
 from __future__ import annotations
@@ -22,14 +22,14 @@ from aflow.errors import (
     CheckpointError,
     FlowDefinitionError,
     JobStopped,
-    RestoreError,
     StopTimeout,
 )
 from aflow.graph.plan import Plan
-from aflow.machines.restart import GiveUp, Restart
+from aflow.machines.restart import Restart
 from aflow.model.elements import CheckpointKind
 from aflow.model.time import Instant, positive_millis
 from aflow.runtime.attempt import Checkpoints, JobAttempt
+from aflow.runtime.block_cancellation import CancelOnFailure
 from aflow.runtime.builtin_connectors.result_sink import Results, ResultSink
 from aflow.runtime.calls.reports import Reports
 from aflow.runtime.calls.watchdog import watching
@@ -47,7 +47,8 @@ from aflow.runtime.options import Options
 from aflow.runtime.plan_ends import (
     check_without_checkpoints,
     fail_results,
-    result_sinks,
+    keep_results,
+    release_results,
     sources_of,
 )
 from aflow.runtime.questions import OpenQuestions
@@ -62,6 +63,7 @@ from aflow.runtime.recovery import (
     require_checkpointing,
     start_from,
 )
+from aflow.runtime.restart_rule import RestartRule
 from aflow.runtime.restarts import NoRestart
 from aflow.runtime.samples import RecordSample
 from aflow.runtime.start_reminder import StartReminder
@@ -69,9 +71,6 @@ from aflow.runtime.state_query import JobNow, StateReader
 from aflow.runtime.unfinished_work import unfinished_work
 
 T = TypeVar("T")
-
-#: Errors of the pipeline or of the stored state, which another attempt would repeat.
-_FINAL_ERRORS = (FlowDefinitionError, RestoreError)
 
 
 class Job:
@@ -179,8 +178,7 @@ class Job:
                 raise self._failure  # the error of the block is only its consequence
             return
         try:
-            for sink in result_sinks(self._plan):
-                sink.release()  # the job can end although its results are not taken any more
+            release_results(self._plan)
             await self.stop()
         except asyncio.CancelledError:
             await self.cancel()
@@ -196,6 +194,11 @@ class Job:
         refuse_inside(self, "wait()")
         await asyncio.wait([running])
         self._raise_failure()
+
+    def cancel_on_failure(self) -> CancelOnFailure:
+        """Return a context whose block is cancelled, and raises the failure, if the job fails for good."""
+        refuse_inside(self, "cancel_on_failure()")
+        return CancelOnFailure(self._started(), lambda: self._failure)
 
     async def stop(
         self,
@@ -381,8 +384,7 @@ class Job:
                 stack.callback(self._questions.job_ended)
                 stack.callback(self._stored_reads.clear)
                 if not isinstance(self._recovery.restarts, NoRestart):
-                    for sink in result_sinks(self._plan):
-                        sink.outlive_failures()
+                    keep_results(self._plan)
                 stack.callback(trace_sources(self._plan, self._events.telemetry))
                 for source in sources_of(self._plan):
                     stack.push_async_callback(source.on_job_end)
@@ -403,7 +405,7 @@ class Job:
 
     async def _run_attempts(self, started: asyncio.Future[None]) -> None:
         """Run attempts until one ends normally or the failure is final."""
-        budget = self._recovery.restarts.machine()
+        rule = RestartRule(self._recovery.restarts, self._tally)
         clock = self._options.clock
         first = True
         while True:
@@ -414,12 +416,10 @@ class Job:
             except Exception as exc:
                 cause = first_cause(exc)
                 unwanted = self._cancelled or self._stopping is not None
-                if unwanted or isinstance(cause, _FINAL_ERRORS) or not isinstance(cause, Exception):
+                if unwanted or not isinstance(cause, Exception):
                     raise
-                decision = budget.on_failure(clock.now(), self._options.random())
-                if isinstance(decision, GiveUp):
-                    if not isinstance(self._recovery.restarts, NoRestart):
-                        cause.add_note(f"The job is not restarted: {decision.reason}")
+                decision = rule.on_failure(cause, clock.now(), self._options.random())
+                if decision is None:
                     raise
             first = first and not self._tally.can_restore
             await self._back_off(cause, decision)

@@ -38,6 +38,18 @@ def result_sinks(plan: Plan) -> Iterator[ResultSink[Any]]:
                 yield node.sink
 
 
+def keep_results(plan: Plan) -> None:
+    """Let the iterations over results continue after failures of the job, which is restarted."""
+    for sink in result_sinks(plan):
+        sink.outlive_failures()
+
+
+def release_results(plan: Plan) -> None:
+    """Let the job end although its results are not taken any more."""
+    for sink in result_sinks(plan):
+        sink.release()
+
+
 def fail_results(
     plan: Plan,
     kind: type[BaseException] | None,

@@ -11,7 +11,7 @@ from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final, Generic, TypeGuard, TypeVar, overload
 
-from aflow.errors import CheckpointError, FlowDefinitionError, OperatorError, RestoreError
+from aflow.errors import FlowDefinitionError, OperatorError, RestoreError, UnstorableState
 from aflow.model.codecs import PLAIN, CodecError
 from aflow.state.layouts import Pairs, check_description, description, state_codec
 from aflow.state.specs import StateSpec, attributes, check_name, declared_states
@@ -134,7 +134,7 @@ class BroadcastStore:
         try:
             return PLAIN.encode([description(table.layout), table.layout.encode(table.rows)])
         except CodecError as exc:
-            raise CheckpointError(f"{self._what(name)} cannot be stored: {exc}") from exc
+            raise UnstorableState(f"{self._what(name)} cannot be stored: {exc}") from exc
 
     def _first_readable(self, name: str, parts: Sequence[bytes]) -> dict[Any, Any]:
         failures: list[Exception] = []

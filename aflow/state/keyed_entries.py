@@ -13,7 +13,7 @@ from functools import partial
 from itertools import chain
 from typing import Final, Generic, TypeAlias, TypeVar, cast
 
-from aflow.errors import CheckpointError, RestoreError, shown
+from aflow.errors import CheckpointError, RestoreError, UnstorableState, shown
 from aflow.model.codecs import Codec, CodecError, codec_for, decode_all
 from aflow.model.key_groups import KeyGroupRange, key_group
 from aflow.state.layouts import state_codec
@@ -195,7 +195,7 @@ class KeyGroupCodec:
         try:
             return self.group_of(key), self.stored(key)
         except CodecError as exc:
-            raise CheckpointError(
+            raise UnstorableState(
                 f"step {self.operator!r} cannot store its state for key {shown(key)}: {exc}"
             ) from exc
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import compress, repeat
 from typing import Any, Final
 
-from aflow.errors import CheckpointError, FlowDefinitionError, InternalError, RestoreError, shown
+from aflow.errors import FlowDefinitionError, InternalError, RestoreError, UnstorableState, shown
 from aflow.model.codecs import CodecError
 from aflow.model.time import Clock, Timestamp, to_millis
 from aflow.state.cells import Rows
@@ -130,7 +130,7 @@ class Table:
         try:
             return self.layout.encode(row)
         except CodecError as exc:
-            raise CheckpointError(
+            raise UnstorableState(
                 f"{self.what} cannot be stored for key {shown(key)}: {exc}"
             ) from exc
 

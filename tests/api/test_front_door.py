@@ -15,6 +15,7 @@ import aflow as af
         ("Unaligned", "checkpoints"),
         ("Trigger", "triggers"),
         ("Delivery", "connect"),
+        ("Results", "streams"),
     ],
 )
 def test_a_name_that_has_moved_is_found_with_a_warning(name: str, place: str) -> None:

@@ -33,7 +33,7 @@ NOUNS: Final = frozenset({"string", "testing", "timing", "embedding"})
 INTENDED: Final = {
     "Count": "a window, a trigger and an evictor: af.Count, af.triggers.Count, af.evictors.Count",
     "Delta": "a trigger and an evictor: af.triggers.Delta, af.evictors.Delta",
-    "Results": "af.Results, and aflow_connectors.spark.Results",
+    "Results": "af.streams.Results, and aflow_connectors.spark.Results",
 }
 
 

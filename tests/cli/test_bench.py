@@ -61,6 +61,18 @@ PIPELINE = """
         flow.source([0], name="numbers").map(interrupt, name="interrupt").to(af.CollectSink(), name="out")
         return flow
 
+    def logging() -> af.Flow:
+        import logging
+        import sys
+
+        def show(n):
+            if n == 20:
+                print(logging.getLevelName(logging.lastResort.level), file=sys.stderr)
+            return n
+        flow = af.Flow("logging")
+        flow.source([0], name="numbers").map(show, name="show").to(af.DiscardSink(), name="out")
+        return flow
+
     def failing() -> af.Flow:
         def fail(n):
             if n == 20:
@@ -119,6 +131,33 @@ def test_a_failing_pipeline_is_reported_with_what_was_measured(aflow: Aflow) -> 
     assert "error: the pipeline failed" in result.stdout
     assert "no such number" in result.stdout
     assert load_result("run.json").failure is not None
+
+
+@pytest.mark.usefixtures("in_virtual_time")
+@pytest.mark.parametrize("quiet", [(), ("--quiet",)], ids=["not quiet", "quiet"])
+def test_a_quiet_run_shows_errors_only(aflow: Aflow, quiet: tuple[str, ...]) -> None:
+    result = aflow(
+        *("bench", "doubling:logging", "--source", "numbers=doubling:make", "--rate", "100"),
+        *(*SHORT, *quiet),
+    )
+
+    lines = result.stderr.splitlines()
+    if quiet:
+        assert lines == ["ERROR"]
+    else:
+        assert "WARNING" in lines
+        assert len(lines) > 1
+
+
+@pytest.mark.usefixtures("in_virtual_time")
+def test_a_quiet_search_shows_no_trials(aflow: Aflow) -> None:
+    result = aflow(
+        *("bench", "doubling:waiting", "--source", "numbers=doubling:make", "--find-max"),
+        *("--p99", "1ms", "--rate", "10", *SHORT, "--quiet"),
+    )
+
+    assert "no rate was sustained" in result.stdout
+    assert result.stderr == ""
 
 
 @pytest.mark.usefixtures("in_virtual_time")
@@ -246,6 +285,8 @@ def test_a_second_run_without_latencies_is_worse(aflow: Aflow) -> None:
         ),
         (("compare", "no.json", "no.json"), "cannot be read"),
         (("http", "localhost", "--rate", "1"), "is no address"),
+        (("http", "http://localhost", "http://", "--rate", "1"), "'http://' is no address"),
+        (("http", "--rate", "1"), "Missing argument 'URL...'"),
         (("http", "http://localhost", "--rate", "1", "--seed", "2"), "--seed belongs to --poisson"),
         (("http", "http://localhost", "--rate", "1", "--json", "none/a"), "there is no folder"),
         ((*LOADED, "--rate", "1", "--json", "none/a.json"), "there is no folder"),
@@ -264,7 +305,7 @@ def test_a_second_run_without_latencies_is_worse(aflow: Aflow) -> None:
         ((*LOADED, "--rate", "1", "--duration", "0s"), "duration"),
         ((*LOADED, "--rate", "1", "--oracle", "doubling:later"), "a function that is not async"),
     ],
-    ids=range(29),
+    ids=range(31),
 )
 def test_wrong_command_lines_say_what_to_write(
     aflow: Aflow, arguments: tuple[str, ...], message: str

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable
+from collections import Counter
+from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import TypeAlias
@@ -20,9 +21,9 @@ Handler: TypeAlias = Callable[[web.Request], Awaitable[web.Response]]
 
 @asynccontextmanager
 async def service(handler: Handler) -> AsyncGenerator[str]:
-    """Serve one path on a free port."""
+    """Serve ``/score``, and the paths after it, on a free port."""
     app = web.Application()
-    app.router.add_route("*", "/score", handler)
+    app.router.add_route("*", "/score{rest:.*}", handler)
     runner = web.AppRunner(app)
     await runner.setup()
     site = web.TCPSite(runner, "127.0.0.1", 0)
@@ -50,7 +51,7 @@ async def test_responses_are_measured_and_failed_ones_are_errors() -> None:
 
     async with service(score) as url:
         result = await http_load(
-            HttpTarget(url=url),
+            HttpTarget(urls=[url]),
             lambda n: {"n": n},
             rate=50,
             duration=timedelta(milliseconds=600),
@@ -71,7 +72,7 @@ async def test_a_service_that_is_not_there_is_an_error() -> None:
         pass
 
     result = await http_load(
-        HttpTarget(url=url),
+        HttpTarget(urls=[url]),
         [None],
         rate=20,
         duration=timedelta(milliseconds=200),
@@ -82,6 +83,40 @@ async def test_a_service_that_is_not_there_is_an_error() -> None:
 
 
 @pytest.mark.asyncio
-async def test_a_text_that_is_no_address_is_refused() -> None:
-    with pytest.raises(FlowDefinitionError, match="'localhost:80' is no address"):
-        HttpTarget(url="localhost:80")
+async def test_several_addresses_get_requests_in_turn() -> None:
+    paths: Counter[str] = Counter()
+
+    async def score(request: web.Request) -> web.Response:
+        paths[request.path_qs] += 1
+        return web.Response(status=500 if request.path == "/score/b" else 200)
+
+    async with service(score) as url:
+        result = await http_load(
+            HttpTarget(urls=[url, f"{url}/b?token=secret", url]),
+            [None],
+            rate=30,
+            duration=timedelta(milliseconds=200),
+            warmup=timedelta(0),
+        )
+
+    assert paths == {"/score": 4, "/score/b?token=secret": 2}
+    assert failures(result) == [f"2 of 6 requests failed: status 500 at {url}/b"]
+    assert result.flow == f"POST {url} and 2 more"
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        *("localhost:80", "http://", "http:///score", "ftp://localhost/"),
+        *("http://localhost:port/", "http://localhost:99999/"),
+    ],
+)
+def test_a_text_that_is_no_address_is_refused(text: str) -> None:
+    with pytest.raises(FlowDefinitionError, match=f"'{text}' is no address"):
+        HttpTarget(urls=["http://localhost/", text])
+
+
+@pytest.mark.parametrize("urls", ["http://localhost/", []])
+def test_no_list_of_addresses_is_refused(urls: Sequence[str]) -> None:
+    with pytest.raises(FlowDefinitionError, match="takes a list of addresses"):
+        HttpTarget(urls=urls)

@@ -356,7 +356,7 @@ async def a_job_gives_its_results(
 ) -> None:
     async with flow.start(parallelism=2) as job:
         assert_type(job, af.Job)
-        assert_type(job.results(sink), af.Results[af.Windowed[str, float]])
+        assert_type(job.results(sink), af.streams.Results[af.Windowed[str, float]])
         async for result in job.results(sink):
             assert_type(result, af.Windowed[str, float])
         async for result in sink:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, Final, cast
 
-from aflow.errors import CheckpointError, RestoreError
+from aflow.errors import RestoreError, UnstorableState
 from aflow.machines.calls.call import Call
 from aflow.model.batch import BATCH_RECORDS, Batch
 from aflow.model.codecs import PLAIN, RECORDS, Codec, CodecError
@@ -55,7 +55,7 @@ class StoredCalls:
                 )
             )
         except CodecError as exc:
-            raise CheckpointError(
+            raise UnstorableState(
                 f"step {self.step!r} cannot store the records whose calls are under way: {exc}; declare what they are "
                 f"with of=…, or how they are stored with codec=Pickled[…]()"
             ) from exc

@@ -7,14 +7,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from enum import Enum
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from aflow.errors import (
-    CheckpointError,
-    OperatorError,
-    RestoreError,
-    described,
-    readable,
-    shown,
-)
+from aflow.errors import OperatorError, RestoreError, UnstorableState, described, readable, shown
 from aflow.machines.calls.on_error import Fail
 from aflow.model.batch import Batch
 from aflow.model.codecs import Codec, CodecError
@@ -251,7 +244,7 @@ class JoinOperator(TwoInputOperator, BufferingStep):
             try:
                 rows.append(encoded(times, values, codec, *more))
             except CodecError as exc:
-                raise CheckpointError(
+                raise UnstorableState(
                     f"step {self.name!r} cannot store the {side} records of key {shown(key)}: {exc}"
                 ) from exc
         return RowColumns(keys, rows)

@@ -12,7 +12,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from itertools import chain, islice
 from typing import Any, Final, TypeAlias, cast
 
-from aflow.errors import CheckpointError, OperatorError, RestoreError, shown
+from aflow.errors import OperatorError, RestoreError, UnstorableState, shown
 from aflow.model.batch import Batch
 from aflow.model.codecs import PLAIN, CodecError, decode_all
 from aflow.model.keys import check_key
@@ -360,7 +360,7 @@ class IncrementalWindows(Operator):
         try:
             return key, PLAIN.encode([self._codec.encode(held), *numbers])
         except CodecError as exc:
-            raise CheckpointError(
+            raise UnstorableState(
                 f"step {self.name!r} cannot store the contents of key {shown(key)} in the window that begins at "
                 f"{numbers[0]}: {exc}"
             ) from exc

@@ -6,7 +6,7 @@ from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Seq
 from functools import partial
 from typing import Final, TypeAlias, cast
 
-from aflow.errors import CheckpointError, RestoreError, shown
+from aflow.errors import RestoreError, UnstorableState, shown
 from aflow.model.codecs import PLAIN, CodecError
 from aflow.model.time import Timestamp
 from aflow.model.windows import TimeWindow
@@ -172,7 +172,7 @@ class WindowSnapshots:
                 entry = [self._windows.encode(one), one.firing, one.memory, held]
                 yield one.key, PLAIN.encode(entry)
             except CodecError as exc:
-                raise CheckpointError(
+                raise UnstorableState(
                     f"step {self._key_codec.operator!r} cannot store the contents of key {shown(one.key)} in the "
                     f"{window_text(one.window)}: {exc}"
                 ) from exc

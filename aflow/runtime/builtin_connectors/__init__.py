@@ -8,6 +8,7 @@ Connectors to files, databases and other systems are packages of their own, unde
 from aflow.runtime.builtin_connectors.async_iterable_source import AsyncIterableSource
 from aflow.runtime.builtin_connectors.callback_sink import CallbackSink
 from aflow.runtime.builtin_connectors.collect_sink import CollectSink
+from aflow.runtime.builtin_connectors.discard_sink import DiscardSink
 from aflow.runtime.builtin_connectors.durable_push.acknowledgements import Ack
 from aflow.runtime.builtin_connectors.durable_push.source import DurablePushSource
 from aflow.runtime.builtin_connectors.iterable_source import IterableSource
@@ -21,6 +22,7 @@ __all__ = [
     "AsyncIterableSource",
     "CallbackSink",
     "CollectSink",
+    "DiscardSink",
     "DurablePushSource",
     "IterableSource",
     "PushSource",

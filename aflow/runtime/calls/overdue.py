@@ -8,6 +8,8 @@ overdue, the stack of the loop's thread is sampled each half limit. Cases:
 - Another callback in each sample: the loop runs many short callbacks, and none blocks it.
 - The loop is not running, or a debugger has stopped it: nothing blocks it.
 - The job has released the interpreter's lock for worker threads: there is no callback to name.
+- The same callback is found, but the loop's thread has waited for a processor for at least half of the time: other
+  programs use the machine. That is reported in place of the callback, and the time until now does not count.
 - The sample itself is late. Either the machine was suspended or starved: the time until now does not count. Or a
   function in C held the interpreter's lock. The next heartbeat decides by the processor time of the loop's thread.
 """
@@ -32,6 +34,8 @@ class Heartbeat:
     """The thread in which the loop runs."""
     depth: int
     """The number of frames below the callbacks of the loop."""
+    waited: float | None = None
+    """Seconds for which the loop's thread was ready to run without a processor so far; None if that is not known."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,6 +50,8 @@ class StackSample:
     """True if nothing blocks, whatever the time."""
     resource: str | None = None
     """The resource of the step that is being opened or closed."""
+    waited: float | None = None
+    """``Heartbeat.waited``, at the time of the sample."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,6 +70,8 @@ class BlockedReport:
     late: bool = False
     """True if a sample was late."""
     resource: str | None = None
+    starved: bool = False
+    """True if the loop's thread has waited for a processor for at least half of some time of the limit or longer."""
 
 
 class Overdue:
@@ -75,6 +83,8 @@ class Overdue:
         self._slack = slack
         #: The root of the last sample that was not late.
         self._root: object = None
+        #: ``Heartbeat.waited`` at ``finding.since``, or before it.
+        self._waited = beat.waited
         self.finding = BlockedReport(beat.number, beat.due, beat.due + limit / 2)
 
     def add(self, now: float, sample: StackSample) -> bool:
@@ -88,12 +98,22 @@ class Overdue:
             found = replace(found, excused=True)
         elif now - found.next > self._slack:
             found = replace(found, late=True, since=now)
-        elif sample.root is before and now - found.since >= self._limit:
-            blocked = True
-        else:
+            self._waited = sample.waited
+        elif sample.root is not before or now - found.since < self._limit:
             self._root = sample.root
+        elif self._is_starved(sample, now - found.since):
+            found = replace(found, starved=True, since=now)
+            self._root, self._waited = sample.root, sample.waited
+        else:
+            blocked = True
         self.finding = replace(found, blocked=blocked, next=now + self._limit / 2)
         return blocked
+
+    def _is_starved(self, sample: StackSample, seconds: float) -> bool:
+        """Return True if the thread has waited for a processor for at least half of the last ``seconds``."""
+        if sample.waited is None or self._waited is None:
+            return False
+        return sample.waited - self._waited >= seconds / 2
 
     @property
     def decided(self) -> bool:
@@ -120,6 +140,8 @@ def verdict(
         return None
     if finding.blocked:
         return _report(now - finding.since, finding)
+    if finding.starved:
+        return LoopBlocked(seconds=late_by, starved=True)
     no_sample = finding.late or now - finding.next > slack
     worked = cpu - beat.cpu
     if no_sample and worked >= 1.5 * limit:  # up to half of it may precede the due time

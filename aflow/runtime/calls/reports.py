@@ -14,6 +14,9 @@ from aflow.model.record_trace import RecordTracer
 from aflow.model.time import Timestamp
 from aflow.runtime import log_events
 
+#: The cause of a ``LoopBlocked`` without code.
+STARVED: Final = "the process did not get a processor, since other programs used the machine"
+
 #: The number of blockages that are kept for the host.
 _KEPT: Final = 20
 
@@ -52,8 +55,13 @@ class LoopBlocked:
     """The function of the user and its current line; None if it held the interpreter's lock all the time."""
     resource: str | None = None
     """The resource of the step that was being opened or closed; None for other functions."""
+    starved: bool = False
+    """True if no function is the cause: the thread of the loop was ready to run and got no processor, for at least half
+    of the time in which a function seemed to block it. Known on Linux only."""
 
     def __str__(self) -> str:
+        if self.starved:
+            return f"the event loop stood still for {self.seconds:.3f} s: {STARVED}"
         return f"{told(self.step, self.where, self.resource)} blocked the event loop for {self.seconds:.3f} s"
 
 

@@ -13,10 +13,12 @@ import threading
 import time
 from collections.abc import Callable, Collection, Generator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from typing import Final
 
 from aflow.runtime.calls.overdue import BlockedReport, Heartbeat, Overdue, StackSample, verdict
+from aflow.runtime.calls.processor_wait import ProcessorWait
 from aflow.runtime.calls.reports import Reports
 from aflow.runtime.calls.stacks import depth_of, sample
 
@@ -65,6 +67,8 @@ class Watchdog:
         #: A thread that wants the interpreter's lock gets it after this interval, if no other thread wants it.
         self._slack = limit / 2 + 4 * sys.getswitchinterval()
         self._handle: asyncio.Handle | None = None
+        #: Of the loop's thread.
+        self._processor_wait = ProcessorWait()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="aflow watchdog", daemon=True)
         #: Written by the loop, read by the thread.
@@ -84,6 +88,7 @@ class Watchdog:
         self._judge()
         self._stopped.set()
         self._thread.join(_JOIN)
+        self._processor_wait.close()
 
     # ----------------------------------------------------------------------------------------- on the loop
 
@@ -96,6 +101,7 @@ class Watchdog:
             cpu=time.thread_time(),
             thread=threading.get_ident(),
             depth=depth_of(sys._getframe(1)),  # pyright: ignore[reportPrivateUsage] — documented
+            waited=self._processor_wait.seconds(),
         )
         self._handle = self._loop.call_later(interval, self._on_beat)
 
@@ -144,7 +150,7 @@ class Watchdog:
         frame = sys._current_frames().get(beat.thread)  # pyright: ignore[reportPrivateUsage] — documented
         if frame is None or not self._loop.is_running():
             return StackSample(None, excused=True)
-        return sample(frame, beat.depth)
+        return replace(sample(frame, beat.depth), waited=self._processor_wait.seconds())
 
     def _is_ours(self, step: str | None) -> bool:
         return step is None or step in self._steps

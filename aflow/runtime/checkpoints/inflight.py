@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, cast
 
-from aflow.errors import CheckpointError, RestoreError
+from aflow.errors import RestoreError, UnstorableState
 from aflow.graph.nodes import Broadcast, Custom, HashByKey, Partitioning
 from aflow.model.batch import Batch, decode_batch, encode_batch
 from aflow.model.codecs import PICKLE, PLAIN, RECORDS, Codec, CodecError
@@ -164,7 +164,7 @@ class InFlightCodec:
         try:
             return encode_batch(batch, self.codec)
         except CodecError as exc:
-            raise CheckpointError(
+            raise UnstorableState(
                 f"records in flight to {where} cannot be stored: {exc}; or choose Unaligned(pickle=True)"
             ) from exc
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final, cast
 
 from aflow.connect import Committable
-from aflow.errors import CheckpointError, RestoreError, shown
+from aflow.errors import RestoreError, UnstorableState, shown
 from aflow.model.codecs import PLAIN, CodecError
 from aflow.operators.sink import Pending
 from aflow.runtime.splits import Progress, SplitPosition
@@ -31,7 +31,7 @@ def source_progress(name: str, progress: Progress, subtask: int) -> OperatorSnap
         try:
             parts.append(PLAIN.encode((split, place.position, place.skip, subtask)))
         except CodecError as exc:
-            raise CheckpointError(
+            raise UnstorableState(
                 f"source {name!r}: the position in split {split!r} cannot be stored: {exc}"
             ) from exc
     parts.extend(PLAIN.encode((split,)) for split in sorted(progress.ended))
@@ -65,7 +65,7 @@ def committables(name: str, pending: Pending, waiting: tuple[bytes, ...]) -> Ope
         try:
             parts.append(PLAIN.encode((checkpoint, committable)))
         except CodecError as exc:
-            raise CheckpointError(
+            raise UnstorableState(
                 f"sink {name!r}: the committable of checkpoint {checkpoint} cannot be stored: {exc}"
             ) from exc
     operator: Mapping[str, tuple[bytes, ...]] = {PENDING: tuple(parts), WAITING: waiting}

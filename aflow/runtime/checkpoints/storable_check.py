@@ -1,7 +1,7 @@
 """A check, as soon as a subtask has state, that a checkpoint will be able to store it.
 
 Theory. State without an encoding fails the first checkpoint, and with it the job (decision 015), long after the mistake
-was deployed; with ``restart=`` it does so again and again. Types are known when values are there. So each operator is
+was deployed. Types are known when values are there. So each operator is
 asked for a snapshot, which is discarded, as soon as it has state: normally after the first batch. The same is done with
 the position of a source, and, if barriers may overtake records, with a record in each exchange and before each sink.
 
@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Container, Iterable, Iterator, Sequence
 from typing import Any, Final, Protocol
 
+from aflow.errors import UnstorableState
 from aflow.model.batch import Batch
 from aflow.operators.base import Operator
 from aflow.operators.calls.handlers.stored import HANDLERS
@@ -62,10 +63,18 @@ class StorableCheck:
         self._steps = 0
 
     def after_step(self) -> bool:
-        """Check the state. Return True if nothing is left to check. Raises ``CheckpointError``."""
+        """Check the state. Return True if nothing is left to check. Raises an ``initial`` ``UnstorableState``."""
         self._steps += 1
         if self._steps > _EACH and self._steps & (self._steps - 1):
             return False
+        try:
+            return self._is_stored()
+        except UnstorableState as exc:
+            exc.initial = True
+            raise
+
+    def _is_stored(self) -> bool:
+        """Return True if nothing is left to check."""
         if self._source is not None:
             name, source = self._source
             source_progress(name, source.progress(), 0)

@@ -164,12 +164,17 @@ export function showBlocked(model) {
         "li",
         {},
         heading(`${duration(report.seconds * 1000)}${owner(report)}`, at),
-        report.where === null
-          ? element("p", { text: "A function that held the interpreter's lock all the time." })
-          : place(report.where),
+        report.where === null ? element("p", { text: withoutPlace(report) }) : place(report.where),
       ),
     ),
   );
+}
+
+/** Return the cause of a blockage that no sample of the stack shows. */
+function withoutPlace({ starved }) {
+  return starved
+    ? "The process did not get a processor, since other programs used the machine."
+    : "A function that held the interpreter's lock all the time.";
 }
 
 /** Return the step and the resource of a blockage; nothing for code outside of steps. */

@@ -380,7 +380,7 @@ def test_the_hand_over_to_worker_threads_is_never_named(
         if asynchronous
         else numbers.map(abs, name="same")
     )
-    called.to(af.CallbackSink(lambda value: None), name="out")
+    called.to(af.DiscardSink(), name="out")
 
     async def main() -> list[JobEvent]:
         events: list[JobEvent] = []

@@ -12,15 +12,17 @@ DUE = 100.0
 #: Samples that are not late: half a limit after the heartbeat was due, and so on.
 FIRST, SECOND, THIRD = 100.125, 100.25, 100.375
 
-BEAT = Heartbeat(number=7, due=DUE, cpu=5.0, thread=1, depth=3)
+BEAT = Heartbeat(number=7, due=DUE, cpu=5.0, thread=1, depth=3, waited=2.0)
 
 
 def at(function: str) -> CodeLocation:
     return CodeLocation(function=function, file="app.py", line=12)
 
 
-def saw(root: object, function: str = "score") -> StackSample:
-    return StackSample(root, "step", at(function))
+def saw(root: object, function: str = "score", waited: float | None = 0.0) -> StackSample:
+    """Return a sample, when the thread has waited for a processor for ``waited`` seconds since the heartbeat."""
+    total = None if waited is None or BEAT.waited is None else BEAT.waited + waited
+    return StackSample(root, "step", at(function), waited=total)
 
 
 def after(*samples: tuple[float, StackSample]) -> tuple[list[float], BlockedReport]:
@@ -43,6 +45,48 @@ def test_the_same_callback_in_two_looks_blocks_the_loop() -> None:
 
     assert told == [SECOND]
     assert judged(finding, 103.0) == LoopBlocked(seconds=3.0, step="step", where=at("score"))
+
+
+def test_no_callback_is_named_if_the_thread_got_no_processor_for_half_of_the_time() -> None:
+    told, finding = after((FIRST, saw("a", waited=0.1)), (SECOND, saw("a", waited=0.125)))
+
+    assert told == []
+    assert judged(finding, 100.5) == LoopBlocked(seconds=0.5, starved=True)
+    assert "did not get a processor" in str(judged(finding, 100.5))
+
+
+def test_a_callback_is_named_if_it_had_a_processor_or_slept_for_more_than_half() -> None:
+    told, finding = after((FIRST, saw("a", waited=0.1)), (SECOND, saw("a", waited=0.12)))
+
+    assert told == [SECOND]
+    assert judged(finding, 101.0) == LoopBlocked(seconds=1.0, step="step", where=at("score"))
+
+
+def test_a_callback_that_blocks_after_a_time_without_a_processor_is_found() -> None:
+    times = [FIRST + n * LIMIT / 2 for n in range(4)]
+
+    told, finding = after(*((time, saw("a", waited=0.2)) for time in times))
+
+    assert told == [times[3]]
+    assert judged(finding, 101.25) == LoopBlocked(seconds=1.0, step="step", where=at("score"))
+
+
+def test_the_time_before_a_late_look_does_not_count_as_one_without_a_processor() -> None:
+    woke = 900.0
+
+    told, _ = after(
+        (woke, saw("a", waited=800.0)),
+        (woke + 0.125, saw("a", waited=800.0)),
+        (woke + 0.25, saw("a", waited=800.0)),
+    )
+
+    assert told == [woke + 0.25]
+
+
+def test_a_callback_is_named_where_the_system_does_not_count_the_wait() -> None:
+    told, _ = after((FIRST, saw("a", waited=None)), (SECOND, saw("a", waited=None)))
+
+    assert told == [SECOND]
 
 
 def test_many_short_callbacks_block_nothing_however_late_the_beat_is() -> None:

@@ -120,7 +120,7 @@ def test_an_argument_of_start_that_makes_no_sense_is_refused_before_anything_run
 
 def job(folder: Path, source: af.PushSource[int]) -> Any:
     flow = af.Flow("flow")
-    flow.source(source, name="numbers").to(af.CallbackSink(lambda _: None), name="out")
+    flow.source(source, name="numbers").to(af.DiscardSink(), name="out")
     return flow.start(checkpointing=af.Checkpointing(storage=folder / "state", every=None))
 
 

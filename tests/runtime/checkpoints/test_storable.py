@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -142,6 +143,75 @@ async def test_state_is_checked_even_if_its_first_record_arrives_late(tmp_path: 
 
     with pytest.raises(af.CheckpointError, match=r"'model' of step 'step'"):
         await sent(flow, models, settings, count=41)
+
+
+def patient() -> af.restart.ExponentialDelay:
+    """Return a strategy that never gives up."""
+    return af.restart.ExponentialDelay(initial=timedelta(milliseconds=1))
+
+
+async def test_no_restart_follows_a_type_that_is_not_declared(tmp_path: Path) -> None:
+    flow = af.Flow("models")
+    keyed(flow.source([Model(1)], name="models")).process(Keeps(), name="step").to(
+        af.CollectSink(), name="out"
+    )
+    settings = af.Checkpointing(storage=tmp_path, every=None)
+
+    with pytest.raises(af.errors.UnstorableState, match="'model' of step 'step'") as caught:
+        async with flow.start(checkpointing=settings, restart=patient()) as job:
+            await job.wait()
+
+    assert job.restarts == []
+    assert caught.value.__notes__ == [
+        "The job is not restarted: the value would be in the state again"
+    ]
+
+
+async def test_one_restart_follows_a_value_of_another_type_that_is_read_again(
+    tmp_path: Path,
+) -> None:
+    flow = af.Flow("models")
+    numbers = flow.source([1, 2, 3], name="numbers", rate=one_by_one())
+    models = numbers.map(lambda number: Model() if number == 3 else number)
+    keyed(models).process(Keeps(), name="step").to(af.CollectSink(), name="out")
+    settings = af.Checkpointing(storage=tmp_path, every=None)
+
+    with pytest.raises(af.errors.UnstorableState, match="'model' of step 'step'"):
+        async with flow.start(checkpointing=settings, restart=patient()) as job:
+            await job.wait()
+
+    assert len(job.restarts) == 1
+
+
+def one_by_one() -> af.calls.RateLimit[Any]:
+    """Let a source emit a record at a time, so that each is the whole state for a moment."""
+    return af.calls.RateLimit(1, timedelta(milliseconds=1))
+
+
+async def test_a_job_continues_without_a_value_of_another_type_that_is_not_read_again(
+    tmp_path: Path,
+) -> None:
+    values: af.PushSource[Any] = af.PushSource()
+    flow = af.Flow("models")
+    keyed(flow.source(values, name="values")).process(Keeps(), name="step").to(
+        af.CollectSink(), name="out"
+    )
+    settings = af.Checkpointing(storage=tmp_path, every=None)
+
+    async with flow.start(checkpointing=settings, restart=patient()) as job:
+        for number in (1, 2):
+            await values.send(number)
+            while await job.state("step").get(1) != number:  # noqa: ASYNC110 - there is no event for it
+                await asyncio.sleep(0)
+            await job.checkpoint()
+            await values.send(Model())
+            while len(job.restarts) < number:
+                await asyncio.sleep(0)
+                with suppress(af.CheckpointError, af.JobStopped):
+                    await job.checkpoint()
+            await job.ready()
+
+    assert [type(one.cause) for one in job.restarts] == [af.errors.UnstorableState] * 2
 
 
 async def test_a_type_from_an_annotation_is_stored_and_restored(tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from collections.abc import Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import ClassVar, Final, cast
 
-from aflow.errors import CheckpointError, RestoreError
+from aflow.errors import RestoreError, UnstorableState
 from aflow.machines.calls.call import Call, calls_of
 from aflow.model.codecs import PLAIN, RECORDS, CodecError
 from aflow.model.key_groups import key_group
@@ -122,7 +122,7 @@ def encoded(
         firing = [(number, RECORDS.encode(keys)) for number, keys in running.firing]
         return {HANDLERS: (PLAIN.encode((running.epochs, records, firing)),)}
     except CodecError as exc:
-        raise CheckpointError(
+        raise UnstorableState(
             f"step {stored.step!r} cannot store the keys whose timers are being handled: {exc}"
         ) from exc
 

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
-from aflow.errors import FlowDefinitionError, shown
+from aflow.errors import FlowDefinitionError, readable, shown
 from aflow.model.time import Timestamp
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ class StepDone:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backfilled:
-    """Summary of a completed backfill."""
+    """Summary of a completed backfill. ``print`` shows it as a table of the steps, with the other figures below."""
 
     flow: str
     until: Timestamp | None
@@ -102,3 +102,38 @@ class Backfilled:
     """Duration by phase: fragments, results, savepoint. A fragment without a Spark job of its own counts in that of its
     reader.
     """
+
+    def __str__(self) -> str:
+        return "\n".join([self._title(), *_table(self.steps), *self._totals()])
+
+    def _title(self) -> str:
+        begin = "" if self.begins is None else f" from {readable(self.begins)}"
+        end = "to the end of history" if self.until is None else f"until {readable(self.until)}"
+        return f"backfill of {self.flow!r}{begin} {end}"
+
+    def _totals(self) -> Iterator[str]:
+        for sink, written in self.results.items():
+            yield f"written to sink {sink!r}: {written:,} records"
+        if self.skipped:
+            yield f"before the beginning: {self.skipped:,} records, of an earlier backfill"
+        if self.left_out:
+            yield f"at or after the end: {self.left_out:,} records, for the live job"
+        if self.restored is not None:
+            yield f"continued from {self.restored}"
+        if self.savepoint is not None:
+            yield f"savepoint in {self.savepoint}"
+        phases = ", ".join(f"{phase} {seconds:.1f} s" for phase, seconds in self.seconds.items())
+        yield f"{self.partitions} partitions; {phases}"
+
+
+def _table(steps: Iterable[StepDone]) -> Iterator[str]:
+    """Yield lines with names on the left and numbers on the right of their columns."""
+    rows = [("step", "fragment", "records in", "records out")]
+    rows += [
+        (one.name, str(one.fragment), f"{one.records_in:,}", f"{one.records_out:,}")
+        for one in steps
+    ]
+    name, *numbers = (max(map(len, column)) for column in zip(*rows, strict=True))
+    for first, *others in rows:
+        cells = (f"{cell:>{width}}" for cell, width in zip(others, numbers, strict=True))
+        yield "  ".join([f"{first:<{name}}", *cells])
