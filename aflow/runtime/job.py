@@ -138,7 +138,7 @@ class Job:
     async def ready(self) -> None:
         """Wait until the job processes records, also after a restart; return at once if it does.
 
-        Raises ``JobStopped`` if the job has ended.
+        Raises ``JobStopped`` if the job is being stopped or has ended.
         """
         if await self._status.settled() is not JobStatus.RUNNING:
             raise JobStopped(f"job {self.name!r} is {self.status.value}") from self._failure
