@@ -37,7 +37,7 @@ def view(snapshot: JobsAtMoment, before: JobsAtMoment | None) -> Group:
 
 
 def _job(job: Json, before: Json | None, seconds: float) -> Iterator[Table | Text]:
-    restarts = len(job["restarts"])
+    restarts = job["metrics"]["restarts"]  # the list has the latest ones only
     yield _text(
         f"{job['name']}: {job['status']}" + (f", restarts: {restarts:,}" if restarts else "")
     )

@@ -11,6 +11,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from aflow.connect import BadRecord, Chunk, Reader, Source, Split
@@ -20,6 +21,7 @@ from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Instant, Timestamp, t
 from aflow.runtime.builtin_connectors.asked_chunk import AskedChunk
 from aflow.runtime.cancellation import JobTaskGroup, end_if_asked, user_code
 from aflow.runtime.checkpoints.reader_notices import ReaderNotices
+from aflow.runtime.close_limit import close_in_time
 from aflow.runtime.failures import closing_async
 from aflow.runtime.loop_budget import LoopBudget
 from aflow.runtime.read_rate import ReadRate
@@ -255,7 +257,7 @@ class Fetcher:
         notified = self._notices is not None and self._notices.opened(
             (self.name, split.id), reader, place.position
         )
-        async with closing_async([] if notified else [reader.close]):
+        async with closing_async([] if notified else [partial(close_in_time, reader.close)]):
             try:
                 if self._stopping:
                     return False

@@ -36,6 +36,7 @@ from aflow.runtime.calls.watchdog import watching
 from aflow.runtime.checkpoints.statistics import CheckpointInfo, CheckpointTally
 from aflow.runtime.checkpoints.storage import CheckpointStorage
 from aflow.runtime.checkpoints.stored_state import StoredReads
+from aflow.runtime.close_limit import GRACE, CloseLimit
 from aflow.runtime.current_job import enter_job, is_inside, refuse_inside
 from aflow.runtime.failures import first_cause
 from aflow.runtime.job_events import JobEvents, trace_sources
@@ -113,6 +114,7 @@ class Job:
         self._status = StatusRecord(plan.flow, self._events.status_changed)
         self._questions = OpenQuestions(plan)
         self._stored_reads = StoredReads()
+        self._closes = CloseLimit()
 
     @property
     def name(self) -> str:
@@ -137,7 +139,7 @@ class Job:
     async def ready(self) -> None:
         """Wait until the job processes records, also after a restart; return at once if it does.
 
-        Raises ``JobStopped`` if the job has ended.
+        Raises ``JobStopped`` if the job is being stopped or has ended.
         """
         if await self._status.settled() is not JobStatus.RUNNING:
             raise JobStopped(f"job {self.name!r} is {self.status.value}") from self._failure
@@ -218,11 +220,10 @@ class Job:
         the job, once. Called from within the pipeline (a callback of a sink, for example) it returns at once, since the
         job cannot end before its caller.
 
-        If the job has not ended within ``deadline``, it is cancelled, and ``StopTimeout`` says what was left. With
-        checkpoints the next job continues from the last completed one.
+        If the job has not ended within ``deadline``, it is cancelled, and ``StopTimeout`` says what was left. Readers
+        and writers have 5 s then to close. With checkpoints the next job continues from the last completed one.
         """
-        if self._running is None:
-            raise self._not_started()
+        _ = self._started()
         seconds = None
         if deadline is not None:
             seconds = positive_millis(deadline, what="deadline of stop()") / 1000
@@ -230,8 +231,7 @@ class Job:
         if savepoint is not None:
             storage = self._storage if self.running else None
             place = new_savepoint(self._recovery, savepoint, "stop(savepoint=…)", storage)
-            if self.running:
-                self._last_savepoint = self._attempt.last_savepoint = place
+            self._last_savepoint = self._attempt.last_savepoint = place
         if self.running and self._stopping is not drain:
             self._events.stop_requested(drain=drain, savepoint=place, seconds=seconds)
         self._stopping = drain
@@ -250,20 +250,26 @@ class Job:
         await asyncio.wait([self._started()], timeout=seconds)
         if self.running:
             left = self.unfinished_work()
-            await self.cancel()
+            await self.cancel(close_within=GRACE)
+            left += self._closes.left
             self._events.stop_timed_out(seconds, left)
             raise StopTimeout(
                 f"job {self.name!r} was cancelled, since stop() did not end within {seconds:g} s; left: {left}"
             )
 
-    async def cancel(self) -> None:
-        """End the job at once: records in flight are lost; everything that was opened is closed. Raises nothing."""
+    async def cancel(self, *, close_within: timedelta | None = None) -> None:
+        """End the job at once: records in flight are lost; everything that was opened is closed. Raises nothing.
+
+        With ``close_within`` (above 0), readers and writers that have not closed by then are cancelled; None: no limit.
+        """
         running = self._started()
+        if close_within is not None:
+            self._closes.start(close_within)
         if not self._cancelled:
             self._cancelled = True
             if not self._attempt.closing:
                 running.cancel()
-        while not running.done():
+        while self.running:
             await asyncio.wait([running])
         self._raised = True
 
@@ -376,6 +382,7 @@ class Job:
     async def _run(self, started: asyncio.Future[None]) -> None:
         """Run the job's own task. It keeps a failure instead of raising it, since the host may not await it."""
         enter_job(self)
+        self._closes.enter()
         try:
             async with AsyncExitStack() as stack:
                 steps = [node.name for task in self._plan.tasks for node in task.nodes]
@@ -474,15 +481,9 @@ class Job:
                     path="" if own else str(self._start_from),
                 )
             )
-        return Checkpoints(
-            settings,
-            storage,
-            restored,
-            own,
-            self._recovery.allow_dropped_state,
-            self._options.random(),
-            self._checkpoint_ended,
-        )
+        draw, on_ended = self._options.random(), self._checkpoint_ended
+        dropped = self._recovery.allow_dropped_state
+        return Checkpoints(settings, storage, restored, own, dropped, draw, on_ended)
 
     def _checkpoint_ended(self, info: CheckpointInfo) -> None:
         self._tally.count(info)

@@ -10,6 +10,7 @@ from aflow.graph.plan import Plan
 from aflow.runtime import log_events
 from aflow.runtime.checkpoints.statistics import CheckpointInfo, Outcome
 from aflow.runtime.current_job import outside_of_jobs
+from aflow.runtime.frame_locals import release_locals
 from aflow.runtime.job_status import JobStatus
 from aflow.runtime.recovery import JobEvent, JobRestarted, JobRestored
 from aflow.runtime.telemetry import JobTelemetry, TracedSource
@@ -44,7 +45,7 @@ class JobEvents:
             self.telemetry.on_attempt_failed(error)
 
     def restarted(self, event: JobRestarted) -> None:
-        """The job has failed, and is restarted."""
+        """The job has failed, and is restarted. The local variables in the traceback of its cause are released."""
         log_events.RESTART.log(
             "job %r failed and is restarted in %d ms: %s",
             self._job,
@@ -59,6 +60,8 @@ class JobEvents:
         if self.telemetry is not None:
             self.telemetry.on_attempt_failed(event.cause)
         self.emit(event)
+        # After ``on_event``, which may report them.
+        release_locals(event.cause)
 
     def restored(self, event: JobRestored) -> None:
         """The next attempt continues from a checkpoint."""

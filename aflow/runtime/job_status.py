@@ -71,6 +71,9 @@ class StatusRecord:
             self._settled.clear()
 
     async def settled(self) -> JobStatus:
-        """Wait until the job runs or has ended, and return its status."""
-        await self._settled.wait()
-        return self.now
+        """Wait until the job runs, is being stopped or has ended, and return its status."""
+        while True:
+            await self._settled.wait()
+            # The job may have failed between the event and this moment: then it is about to restart.
+            if self._settled.is_set():
+                return self.now

@@ -11,6 +11,7 @@ from aflow.errors import SinkError, described
 from aflow.graph.plan import Plan
 from aflow.runtime.cancellation import user_code
 from aflow.runtime.checkpoints.restoration import Restoration
+from aflow.runtime.close_limit import close_in_time
 
 
 async def recover_sinks(plan: Plan, restoration: Restoration | None) -> None:
@@ -42,7 +43,7 @@ async def open_writers(
                 )
                 with user_code(partial(_failed, node.name, "be opened")):
                     writer = await node.sink.writer(context)
-                closers.append(partial(_close_writer, node.name, writer))
+                closers.append(partial(close_in_time, partial(_close_writer, node.name, writer)))
                 writers[node.id].append(writer)
     return writers
 

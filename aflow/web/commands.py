@@ -9,6 +9,7 @@ from typing import Annotated, Any, Final, TypeVar
 import msgspec
 
 from aflow.errors import AflowError, CheckpointError, FlowDefinitionError, JobStopped, message_of
+from aflow.runtime.close_limit import GRACE
 from aflow.runtime.current_job import inside_of
 from aflow.runtime.job import Job
 from aflow.runtime.job_status import JobStatus
@@ -93,7 +94,9 @@ class JobCommands:
             seconds,
             job.unfinished_work(),
         )
-        cancelling = asyncio.create_task(job.cancel(), name=f"aflow cancel {job.name}")
+        cancelling = asyncio.create_task(
+            job.cancel(close_within=GRACE), name=f"aflow cancel {job.name}"
+        )
         self._cancelling.add(cancelling)
         cancelling.add_done_callback(self._cancelling.discard)
 

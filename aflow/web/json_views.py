@@ -149,7 +149,10 @@ def _recovery_view(recovery: RecoveryOptions) -> View:
 
 
 def settings_view(value: object) -> object:
-    """Return settings as plain values: durations in seconds, enums by name, other objects as their classes."""
+    """Return settings as plain values: durations in seconds, enums by name, other objects as their classes.
+
+    So are those of other packages, such as a storage of the user, whose fields may be secret.
+    """
     match value:
         case None | bool() | int() | float() | str():
             return value
@@ -159,7 +162,7 @@ def settings_view(value: object) -> object:
             return value.name
         case PurePath():
             return str(value)
-        case _ if is_dataclass(value) and not isinstance(value, type):
+        case _ if is_dataclass(value) and _is_own(type(value)):
             named = [one.name for one in fields(value) if one.name not in _NO_SETTINGS]
             return {
                 "type": type(value).__name__,
@@ -167,3 +170,7 @@ def settings_view(value: object) -> object:
             }
         case _:
             return type(value).__name__
+
+
+def _is_own(kind: type) -> bool:
+    return kind.__module__.partition(".")[0] == "aflow"

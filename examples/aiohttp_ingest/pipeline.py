@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
@@ -33,6 +32,10 @@ class Total(msgspec.Struct, frozen=True):
         return Total(payment.card, self.cents + payment.cents, payment.order)
 
 
+#: The step with the totals of the cards, which handlers read.
+TOTALS: Final = "totals"
+
+
 class Ingest:
     """The source, the flow and the settings of one folder."""
 
@@ -43,12 +46,11 @@ class Ingest:
             storage=folder / "state", every=timedelta(milliseconds=200)
         )
 
-    def flow(self, on_total: Callable[[Total], None]) -> af.Flow:
-        """Return the flow; ``on_total`` gets each total as soon as it is known, again after a restart."""
+    def flow(self) -> af.Flow:
+        """Return the flow. The state of its step ``TOTALS`` has the total of each card."""
         flow = af.Flow("payments")
         cards = flow.source(self.payments, name="payments").key_by(lambda payment: payment.card)
-        totals = cards.fold(Total, lambda total, payment: total.plus(payment), name="totals")
-        totals.to(af.CallbackSink(on_total), name="latest")
+        totals = cards.fold(Total, lambda total, payment: total.plus(payment), name=TOTALS)
         totals.map(_as_row, name="rows").to(JsonLinesSink(self._output), name="output")
         return flow
 

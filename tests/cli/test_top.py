@@ -148,12 +148,12 @@ def job_of(records: int, name: str = "step", busy: float = 0.0) -> dict[str, Any
         "name": "job",
         "status": "running",
         "failure": {"type": "ValueError", "message": "wrong"},
-        "restarts": [{}],
+        "restarts": [{}] * 100,  # the latest ones
         "graph": {
             "tasks": [{"index": 0, "name": name, "parallelism": 1}],
             "steps": [{"name": name, "task": 0}],
         },
-        "metrics": {"steps": {name: step}, "tasks": [{**task, **waits}]},
+        "metrics": {"steps": {name: step}, "tasks": [{**task, **waits}], "restarts": 1_234},
     }
 
 
@@ -183,7 +183,7 @@ def test_rates_are_those_between_two_snapshots_unless_the_job_was_restarted(
         *("step", rate, rate, busy),
         *("0%" if busy == "50%" else "–", "3", "1.5 s"),
     ]
-    assert text.startswith("job: running, restarts: 1\n")
+    assert text.startswith("job: running, restarts: 1,234\n")
     assert "ValueError: wrong" in text
 
 

@@ -13,6 +13,7 @@ import aflow as af
 from aflow import Checkpointing, CollectSink, Flow, Job, PushSource
 from aflow.errors import FlowDefinitionError, JobStopped, OperatorError, StopTimeout
 from aflow.metrics import JobStatus
+from aflow.runtime.job_status import StatusRecord
 from aflow.testing.virtual_time import settle, virtual_time
 
 SECOND = timedelta(seconds=1)
@@ -83,6 +84,21 @@ async def test_a_job_between_a_failure_and_its_restart_is_restarting_and_ready_w
 
         assert job.status is JobStatus.RUNNING
         assert job.failure is None
+
+
+@virtual_time
+async def test_ready_waits_for_the_restart_of_a_job_that_fails_as_soon_as_it_runs() -> None:
+    record = StatusRecord("status", lambda status: None)
+    waiting = asyncio.create_task(record.settled())
+    await settle()
+    record.change(JobStatus.RUNNING)
+    record.change(JobStatus.RESTARTING)
+    await settle()
+    assert not waiting.done()
+
+    record.change(JobStatus.RUNNING)
+
+    assert await waiting is JobStatus.RUNNING
 
 
 @virtual_time

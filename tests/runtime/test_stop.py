@@ -3,12 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from datetime import timedelta
 
 import pytest
 
 import aflow as af
-from aflow.connect import Batch, Sink, Writer, WriterContext
+from aflow.connect import (
+    Batch,
+    Chunk,
+    Position,
+    Reader,
+    Sink,
+    Source,
+    Split,
+    Writer,
+    WriterContext,
+)
+from aflow.errors import FlowDefinitionError, StopTimeout
+from aflow.metrics import JobStatus
 from aflow.testing import CollectSink, FlowDriver, Pause, ScriptedSource, VirtualClock
 from aflow.testing.virtual_time import settle, virtual_time
 from tests.runtime.ledger import Ledger
@@ -169,6 +182,90 @@ async def test_a_job_can_be_started_only_once() -> None:
         await settle()
     with pytest.raises(af.FlowDefinitionError, match="was started already"):
         await job.__aenter__()
+
+
+class Stuck(Writer[int]):
+    """A writer whose close waits for an answer that does not arrive."""
+
+    def __init__(self, story: list[str]) -> None:
+        self._story = story
+
+    def write(self, batch: Batch[int]) -> None:
+        self._story.append("written")
+
+    async def close(self) -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            self._story.append("given up")
+
+
+class StuckSink(Sink[int]):
+    """A sink with such writers."""
+
+    def __init__(self) -> None:
+        self.story: list[str] = []
+
+    async def writer(self, context: WriterContext) -> Writer[int]:
+        return Stuck(self.story)
+
+
+class StuckReader(Reader[int]):
+    """A reader without records, whose close waits as well."""
+
+    async def read(self, limit: int) -> Chunk[int] | None:
+        await asyncio.Event().wait()
+        return None
+
+    async def close(self) -> None:
+        await asyncio.Event().wait()
+
+
+class StuckSource(Source[int]):
+    """A source with one such reader."""
+
+    bounded = False
+
+    async def splits(self) -> Sequence[Split]:
+        return [Split("only")]
+
+    async def reader(self, split: Split, position: Position | None) -> Reader[int]:
+        return StuckReader()
+
+
+@virtual_time
+async def test_writers_that_do_not_close_hold_up_a_stop_for_5_s_after_its_deadline() -> None:
+    sink, loop = StuckSink(), asyncio.get_running_loop()
+    flow = af.Flow("stuck")
+    flow.source([1, 2], name="numbers").rebalance().to(sink, name="out")
+    async with flow.start(parallelism=2) as job:
+        began = loop.time()
+        with pytest.raises(
+            StopTimeout, match="the close of resources and writers, 2 readers or writers that did"
+        ):
+            await job.stop(deadline=timedelta(seconds=10))
+
+    # The deadline, 5 s for the first close, and 1 s for the other.
+    assert loop.time() - began == pytest.approx(16)
+    assert sink.story.count("given up") == 2
+    assert job.status is JobStatus.CANCELLED
+
+
+@virtual_time
+async def test_a_reader_that_does_not_close_is_cancelled_with_the_job_if_that_has_a_limit() -> None:
+    flow, loop = af.Flow("stuck"), asyncio.get_running_loop()
+    flow.source(StuckSource(), name="numbers").to(af.CollectSink[int](), name="out")
+    async with flow.start() as job:
+        await settle()
+        began = loop.time()
+        with pytest.raises(FlowDefinitionError, match="close_within"):
+            await job.cancel(close_within=timedelta(0))
+        assert job.running
+
+        await job.cancel(close_within=timedelta(seconds=3))
+
+    assert loop.time() - began == pytest.approx(3)
+    assert job.status is JobStatus.CANCELLED
 
 
 @virtual_time

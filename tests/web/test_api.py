@@ -9,13 +9,15 @@ from datetime import UTC, datetime, timedelta
 from decimal import Decimal
 from enum import Enum
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 import pytest
 
 import aflow as af
 from aflow import Checkpointing, CollectSink, Context, Flow, KeyedProcess, PushSource, ValueState
+from aflow.restart import FixedDelay
 from aflow.testing.virtual_time import settle, virtual_time
+from aflow.web.json_views import settings_view
 from aflow.web.messages import encoded
 from tests.web.requests import FAIL, WRITE, error, requesting, restarts, visits
 
@@ -47,6 +49,20 @@ async def test_a_job_shows_its_graph_metrics_and_configuration(tmp_path: Path) -
     assert configuration["restart"] == {"type": "FixedDelay", "attempts": 3, "delay": 1.0}
     assert configuration["options"]["key_groups"] == 128
     assert set(configuration["options"]) & {"clock", "random"} == set()
+
+
+@dataclass(frozen=True)
+class Vault:
+    """Settings of a user, such as a storage of checkpoints."""
+
+    password: str = "secret"
+
+
+def test_settings_that_are_objects_of_the_user_are_shown_as_their_class() -> None:
+    checkpointing = cast("dict[str, object]", settings_view(FixedDelay(1)))
+    assert checkpointing["attempts"] == 1
+
+    assert settings_view(Vault()) == "Vault"
 
 
 @virtual_time

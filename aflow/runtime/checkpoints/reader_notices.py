@@ -15,11 +15,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, TypeAlias
 
 from aflow.connect import Position, Reader
 from aflow.errors import SourceError, described, message_of
 from aflow.runtime.cancellation import user_code
+from aflow.runtime.close_limit import close_in_time
 
 #: The methods of a reader that get notices.
 _NOTICES: Final = ("on_checkpoint_completed", "on_results_committed", "on_checkpoints_removed")
@@ -81,7 +83,7 @@ class ReaderNotices:
         self.need_progress |= _overrides(reader, "on_results_committed")
         notified = self._notified[split] = _Notified(reader)
         notified.idle.set()
-        self._closers.append(reader.close)
+        self._closers.append(partial(close_in_time, reader.close))
         work = self._handle(split, notified)
         self._handling.append(self._group.create_task(work, name=f"notices {split[0]} {split[1]}"))
         return True

@@ -85,6 +85,8 @@ class CheckpointTally:
     completed: int = 0
     failed: int = 0
     last: CheckpointInfo | None = None
+    #: True once a checkpoint that is no savepoint was completed. It may have left ``latest`` since.
+    can_restore: bool = False
     #: ms; of the latest checkpoints.
     pauses: deque[float] = field(default_factory=lambda: deque(maxlen=100))
 
@@ -98,15 +100,8 @@ class CheckpointTally:
         if info.outcome is Outcome.COMPLETED:
             self.completed += 1
             self.last = info
+            self.can_restore |= info.kind is not CheckpointKind.SAVEPOINT
             self.pauses.append(max((one.sync_ms for one in info.subtasks), default=0.0))
-
-    @property
-    def can_restore(self) -> bool:
-        """True if one of the latest checkpoints, other than a savepoint, was completed."""
-        return any(
-            one.outcome is Outcome.COMPLETED and one.kind is not CheckpointKind.SAVEPOINT
-            for one in self.latest.values()
-        )
 
     def check_written(self, job: str, savepoint: str | None) -> None:
         """Raise ``JobStopped`` unless a recent checkpoint was completed in this folder; None: none must be."""

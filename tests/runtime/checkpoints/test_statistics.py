@@ -7,12 +7,14 @@ from collections.abc import Mapping
 from datetime import timedelta
 from pathlib import Path
 
+import pytest
+
 import aflow as af
 from aflow.runtime.checkpoints.directory.storage import DirectoryStorage
 from aflow.state.manifest import FileRef
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.testing import Crash, Pause, ScriptedSource, VirtualClock
-from aflow.testing.virtual_time import virtual_time
+from aflow.testing.virtual_time import settle, virtual_time
 from tests.runtime.checkpoints.ledger_sink import LedgerSink
 
 HOUR = Pause(timedelta(hours=1))
@@ -159,3 +161,31 @@ async def test_counters_begin_anew_with_each_restart(tmp_path: Path) -> None:
         await job.wait()
 
     assert job.metrics().steps["out"].records_in == 1
+
+
+@virtual_time
+async def test_a_restart_finds_a_checkpoint_that_has_left_the_history(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("aflow.runtime.checkpoints.statistics._HISTORY", 1)
+    source, counts = af.PushSource[int](), list[int]()
+    flow = af.Flow("long history")
+    checked = flow.source(source, name="numbers").map(lambda number: 1 // number, name="check")
+    keyed = checked.key_by(lambda number: number)
+    counted = keyed.fold(int, lambda count, _: count + 1, name="count")
+    counted.to(af.CallbackSink(counts.append), name="out")
+    restart = af.restart.FixedDelay(1, timedelta(seconds=1))
+    start = af.checkpoints.StartFrom.FRESH
+    async with flow.start(
+        checkpointing=on_request(tmp_path / "own"), restart=restart, restore=start
+    ) as job:
+        await source.send(1)
+        await settle()
+        await job.checkpoint()
+        await job.savepoint(tmp_path / "savepoint")  # the only one in the history
+        await source.send(0)
+        await asyncio.sleep(2)
+        await job.ready()
+        await source.send(1)
+
+    assert counts == [1, 2]

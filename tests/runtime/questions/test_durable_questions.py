@@ -89,3 +89,26 @@ async def test_a_log_that_is_open_after_its_job_accepts_no_question(tmp_path: Pa
             await job.stop()
         with pytest.raises(JobStopped, match="ended before it replied"):
             await asyncio.wait_for(job.ask(source, 2), 300)
+
+
+@pytest.mark.asyncio
+async def test_answered_and_abandoned_questions_leave_nothing_in_the_log(tmp_path: Path) -> None:
+    source = af.DurablePushSource(tmp_path / "log", of=int)
+    settings = af.Checkpointing(storage=tmp_path / "state", every=None)
+    restart = FixedDelay(5, timedelta(milliseconds=10))
+    async with flow_of(source, {20}).start(checkpointing=settings, restart=restart) as job:
+        asked = [asyncio.create_task(job.ask(source, number)) for number in range(100)]
+        await asyncio.sleep(0)
+        for one in asked[50:]:
+            one.cancel()
+        answers = await asyncio.gather(*asked[:50], return_exceptions=True)
+        with pytest.raises(NoResult):
+            await job.ask(source, 1)
+        await asyncio.sleep(0)  # the callback of the answer
+        opened = source._opened  # pyright: ignore[reportPrivateUsage]
+        assert opened is not None
+        assert not opened.followed
+        assert len(opened.unread) <= 1  # that of the last one
+
+    for number, answer in enumerate(answers):
+        assert isinstance(answer, NoResult) if number % 2 else answer == number / 2

@@ -34,6 +34,8 @@ class Waits:
         self._failure: Exception | None = None
         #: Position after a record, and its sender; a heap.
         self._waiting: list[tuple[int, int, asyncio.Future[None]]] = []
+        #: The most of them that are cancelled.
+        self._cancelled = 0
 
     def __len__(self) -> int:
         return len(self._waiting)
@@ -46,7 +48,19 @@ class Waits:
             raise self._failure
         reached: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         heapq.heappush(self._waiting, (position, next(self._order), reached))
-        await reached  # one that is cancelled is removed when its position is reached
+        try:
+            await reached
+        except asyncio.CancelledError:
+            self._on_cancelled()
+            raise
+
+    def _on_cancelled(self) -> None:
+        """Remove cancelled senders once they are the majority: while a job restarts, no position is reached."""
+        self._cancelled += 1
+        if 2 * self._cancelled > len(self._waiting):
+            self._waiting = [one for one in self._waiting if not one[2].done()]
+            heapq.heapify(self._waiting)
+            self._cancelled = 0
 
     def reach(self, position: int) -> None:
         """Advance to ``position``, and release the senders that waited for it; it never goes back."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import deque
 from collections.abc import Sequence
 from threading import get_ident
 from typing import Final, Generic, TypeAlias, TypeVar
@@ -68,6 +69,8 @@ class OpenLog(Generic[T]):
         self.processed: Final = Waits()
         #: By the position of their record: questions without an answer, and traces of records not yet processed.
         self.followed: Final[dict[int, Followed]] = {}
+        #: Positions of followed records that the reader has not reached, ascending. Some may not be followed any more.
+        self.unread: deque[int] = deque()
         #: The position after the last record that is written.
         self.end = log.end
         # Only what checkpoints cover was removed.
@@ -201,11 +204,23 @@ class OpenLog(Generic[T]):
     def _follow(self, followed: Followed, position: int) -> None:
         """Keep a question until it has an answer, and a trace until its record at ``position`` is processed."""
         question = followed.question
-        if question is None:
-            self.followed[position] = followed
-        elif not question.answer.done():
-            self.followed[position] = followed
+        if question is not None and question.answer.done():
+            return
+        self.followed[position] = followed
+        self.unread.append(position)
+        if question is not None:
             question.answer.add_done_callback(lambda _: self.followed.pop(position, None))
+
+    def next_followed(self, position: int, count: int) -> tuple[int, Followed | None]:
+        """Return how many of the ``count`` records from ``position`` on to read together, and what follows the only
+        one."""
+        unread = self.unread
+        while unread and (unread[0] < position or unread[0] not in self.followed):
+            unread.popleft()
+        if not unread or unread[0] >= position + count:
+            return count, None
+        before = unread[0] - position
+        return (before, None) if before else (1, self.followed[position])
 
     def _on_written(self, written: GroupWritten[T]) -> None:
         group, first = written.group, written.first
@@ -272,6 +287,7 @@ class OpenLog(Generic[T]):
         for place in [place for place in self.followed if place < position]:
             if (question := self.followed.pop(place).question) is not None:
                 question.fail_restarted()
+        self.unread = deque(sorted(self.followed))
 
     # ----------------------------------------------------------------------------------------------- of a job
 

@@ -86,8 +86,8 @@ class LoggedReader(Reader[T]):
         dated = records[0][1] is not None
         count = min(limit, len(records))
         followed = None
-        if asked and self._opened.followed:
-            count, followed = self._next_followed(count)
+        if asked and self._opened.unread:
+            count, followed = self._opened.next_followed(self._position, count)
         for place in range(count):
             if (records[place][1] is not None) is not dated:
                 count = place
@@ -107,14 +107,6 @@ class LoggedReader(Reader[T]):
         followed.trace.begin()
         forget = partial(self._opened.followed.pop, self._position - 1, None)
         return Correlation(followed.question, followed.trace, forget)
-
-    def _next_followed(self, count: int) -> tuple[int, Followed | None]:
-        """Return how many of the next ``count`` records to return together, and what follows the only one."""
-        here = self._position
-        places = [place - here for place in self._opened.followed if here <= place < here + count]
-        if not places:
-            return count, None
-        return (min(places), None) if min(places) else (1, self._opened.followed[here])
 
     def _place(self) -> Position:
         return self._opened.log.identity, self._position
