@@ -288,7 +288,7 @@ async def test_a_schema_may_be_nothing_but_references(
     for one in (item, order):
         fastavro.parse_schema(one, named_schemas=named)
     own = named["shop.Order" if "items" in value else "shop.Item"]  # type: ignore[operator]
-    writer: Any = {**schema, "values": own} if isinstance(schema, dict) else own
+    writer: Any = {"type": "map", "values": own} if isinstance(schema, dict) else own
     fastavro.schemaless_writer(body, fastavro.parse_schema(writer, named_schemas=named), value)
     branch = b"\2" if isinstance(schema, list) else b""
     message = struct.pack(">bI", 0, number) + branch + body.getvalue()
