@@ -121,8 +121,10 @@ class MessageDecoder(Generic[T]):
         if raw.key is not None and self._key_format is not None:
             key = self._key_format.decode(raw.key)
         value = None if raw.value is None else self._format.decode(raw.value)
+        # A header of Kafka may have no value.
+        headers = tuple((name, data or b"") for name, data in raw.headers)
         return Message(
-            key, value, raw.headers, raw.timestamp, self._origin, self._partition, raw.offset
+            key, value, headers, raw.timestamp, self._origin, self._partition, raw.offset
         )
 
 

@@ -11,6 +11,7 @@ each reader has its own consumer. It is assigned its partition: there is no grou
 
 **Lost connections.** aiokafka repeats its requests without end and without a sign. A reader that waits, and gets no
 answer, empty ones included, for ``SILENCE``, takes the connection for lost, and opens a new consumer at its position.
+With a long ``fetch_max_wait_ms`` the broker may be silent for longer.
 """
 
 from __future__ import annotations
@@ -45,6 +46,9 @@ _SLICE: Final = 0.2
 
 #: Time (s) without an answer of the broker after which the connection counts as lost.
 SILENCE: Final = 5.0
+
+#: Time (s) by which an answer may come later than the broker waits for records.
+_LATE: Final = 3.0
 
 
 @dataclass(frozen=True)
@@ -81,7 +85,7 @@ class PartitionReader(Reader[T], Generic[T]):
         self._next, self._end = _decoded(position, self._name)
         if not settings.ends_now:
             self._end = None
-        #: True until the start is in a chunk.
+        #: True until the start is in a chunk; also that after lost offsets, or a restart would look for it again.
         self._started_here = position is None
         #: Fetched messages that no chunk has returned yet, and the offset after them.
         self._fetched: Sequence[RawMessage] = ()
@@ -92,16 +96,18 @@ class PartitionReader(Reader[T], Generic[T]):
         #: The time of the broker's last answer, and the loop time at which the reader saw it.
         self._last_answer: tuple[int | None, float] = (None, 0.0)
         self._is_idle = False
+        longest_wait: float = settings.connection.settings.get("fetch_max_wait_ms", 0) / 1000
+        self._silence = max(SILENCE, longest_wait + _LATE)
 
     async def open(self, *, later: bool) -> None:
         """Connect. ``later``: the partition was found while the source was read. Raises ``SourceError``."""
         await self._retries.run(partial(self._open, later))
 
     async def read(self, limit: int) -> Chunk[T] | None:
-        if self._started_here:
-            self._started_here = False
-            return Chunk([], self._position(self._next))
-        while not self._fetched and self._fetched_to == self._next:
+        while self._started_here or (not self._fetched and self._fetched_to == self._next):
+            if self._started_here:
+                self._started_here = False
+                return Chunk([], self._position(self._next))
             if self._end is not None and self._next >= self._end:
                 return None
             await self._retries.run(partial(self._fetch, limit), renew=self._renew)
@@ -161,8 +167,8 @@ class PartitionReader(Reader[T], Generic[T]):
         answer = self._consumer.last_poll_timestamp(self._place)
         if answer != self._last_answer[0]:
             self._last_answer = (answer, now)
-        elif now - self._last_answer[1] > SILENCE:
-            raise Unreachable(f"no answer of the broker for {SILENCE:.0f} s")
+        elif now - self._last_answer[1] > self._silence:
+            raise Unreachable(f"no answer of the broker for {self._silence:.0f} s")
 
     def _becomes_idle(self) -> bool:
         """Return True once the partition has been at its end for ``idle_after``."""
@@ -250,6 +256,11 @@ class PartitionReader(Reader[T], Generic[T]):
         _logger.warning("%s It continues at %s.", lost, target, extra=extra)
         consumer.seek(place, target)
         self._next = self._fetched_to = target
+        self._started_here = True
+        if self._end is not None:
+            self._end = max(
+                target, min(self._end, end)
+            )  # a topic that was created again may be shorter
 
     def _explained(self, exc: BaseException) -> BaseException:
         """Return ``exc``, or a ``SourceError`` if no further attempt can help."""

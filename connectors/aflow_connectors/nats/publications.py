@@ -20,6 +20,9 @@ _ID: Final = "Nats-Msg-Id"
 #: Messages of a request for ids.
 _BATCH: Final = 4096
 
+NO_MESSAGES: Final = ("404", "408")
+"""Statuses of a request that has got all messages that there are."""
+
 
 class _Answers:
     """The acknowledgements of some publications."""
@@ -108,6 +111,9 @@ async def ids_after(session: NatsSession, stream: str, after: int, last: int) ->
             await session.publish(call, b'{"batch":%d,"no_wait":true}' % _BATCH, inbox)
             await pages.wait(session, before + _BATCH)
             if pages.count == before:
+                if pages.status not in NO_MESSAGES:
+                    # Else messages that are there would be published again.
+                    raise NatsUnavailable(f"JetStream does not answer ({pages.status})")
                 break  # the last ones were deleted
         found |= pages.ids
     finally:
@@ -123,13 +129,14 @@ class _Pages:
         self.ids: set[str] = set()
         self.count = 0
         self.last = 0
-        self._is_over = False
+        #: The status with which the last request has ended; None while it lasts.
+        self.status: str | None = None
         self._changed = asyncio.Event()
 
     def on_message(self, message: Any) -> None:
         headers = cast("dict[str, str]", message.headers or {})
         if not message.reply:
-            self._is_over = True
+            self.status = headers.get("Status", "")
         else:
             self.count += 1
             self.last = sequence_of(message.reply)
@@ -139,9 +146,9 @@ class _Pages:
 
     async def wait(self, session: NatsSession, count: int) -> None:
         """Wait until there are ``count``, or the request has ended."""
-        self._is_over = False
+        self.status = None
         async with session.limit():
-            while self.count < count and not self._is_over:
+            while self.count < count and self.status is None:
                 await self._changed.wait()
                 self._changed.clear()
 

@@ -34,6 +34,7 @@ from aflow_connectors.nats.client import (
     NatsSession,
     NatsUnavailable,
 )
+from aflow_connectors.nats.publications import NO_MESSAGES
 
 T = TypeVar("T")
 
@@ -59,8 +60,6 @@ _LAPSED: Final = _WAIT + 1.0
 
 #: Time (ns) without requests after which the server removes the consumer.
 _INACTIVE: Final = 300 * 10**9
-
-_NO_MESSAGES: Final = ("404", "408")
 
 
 @dataclass(frozen=True)
@@ -110,6 +109,7 @@ class JetStreamReader(Reader[T], Generic[T]):
         self._name = f"{settings.servers.place}, stream {stream!r}"
         #: The sequence of the last returned message, or a later one after which nothing was there.
         self._last, self._created, self._end = 0, "", cast("int | None", None)
+        #: True until the start is in a chunk; also that after lost messages, or a restart would look for it again.
         self._started_here = position is None
         if position is not None:
             self._last, self._created, self._end = _decoded(position, self._name)
@@ -151,10 +151,10 @@ class JetStreamReader(Reader[T], Generic[T]):
             self._end = max(self._last, state.last)
 
     async def read(self, limit: int) -> Chunk[T] | None:
-        if self._started_here:
-            self._started_here = False
-            return Chunk([], self._position())
-        while not self._received:
+        while self._started_here or not self._received:
+            if self._started_here:
+                self._started_here = False
+                return Chunk([], self._position())
             if self._end is not None and self._last >= self._end:
                 return None
             if self._becomes_idle():
@@ -162,6 +162,7 @@ class JetStreamReader(Reader[T], Generic[T]):
             before = self._last
             await self._link.run(self._fetch)
             if self._last > before and not self._received:
+                self._started_here = False
                 return Chunk([], self._position())  # what is before may be discarded now
         return await self._chunk(limit)
 
@@ -208,6 +209,7 @@ class JetStreamReader(Reader[T], Generic[T]):
             self._last = found - 1
         else:
             self._forget_consumer()
+        self._started_here = False
         return Chunk([], self._position())
 
     async def _fetch(self, session: NatsSession) -> None:
@@ -340,7 +342,7 @@ class JetStreamReader(Reader[T], Generic[T]):
         """A request has ended, or the consumer."""
         self._requested = 0
         status = headers.get("Status", "")
-        self._is_at_end = status in _NO_MESSAGES
+        self._is_at_end = status in NO_MESSAGES
         description = headers.get("Description", "").strip()
         if description.startswith("Message Size Exceeds"):
             if not self._has_answer:
@@ -428,6 +430,9 @@ class JetStreamReader(Reader[T], Generic[T]):
         else:
             self._last = state.last  # if it has lost its end, all up to there was read
         self._created = state.created
+        self._started_here = True
+        if self._end is not None:
+            self._end = max(self._last, min(self._end, state.last))  # it may be shorter now
         extra = {"event": "messages_lost", "place": self._name, "asked": before}
         _logger.warning("%s It continues after %s.", text, self._last, extra=extra)
 

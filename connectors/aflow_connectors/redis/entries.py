@@ -12,10 +12,12 @@ from datetime import datetime
 from typing import Any, Final, Generic, TypeVar, cast
 
 import msgspec
+from msgspec import inspect
 
 from aflow.connect import BadRecord, SinkError, Tag
 from aflow.errors import shown
 from aflow_connectors.bad_records import BadRecords
+from aflow_connectors.declared_types import fields_by_name, without_none
 from aflow_connectors.fields import fields_of, rfc3339
 from aflow_connectors.formats import Format
 from aflow_connectors.message import Message
@@ -42,7 +44,8 @@ MOST_FIELDS: Final = 1000
 class FieldsDecoder(Generic[T]):
     """Decodes entries whose fields are those of a record of type ``of``; of a dict of text without it.
 
-    Entries are text, with surrogates where they are not UTF-8.
+    Entries are text, with surrogates where they are not UTF-8. Fields that are declared as bytes get the bytes of the
+    entry, and may be no UTF-8.
     """
 
     def __init__(
@@ -55,6 +58,8 @@ class FieldsDecoder(Generic[T]):
     ) -> None:
         self._stream = stream
         self._of = of
+        #: Returns True for the name of a field of bytes; None: there are none.
+        self._is_bytes = _bytes_fields(of)
         self._messages = messages
         self._bad = BadRecords(stream, dead_letters)
 
@@ -84,15 +89,37 @@ class FieldsDecoder(Generic[T]):
     def _record(self, flat: Sequence[str]) -> Any:
         # Hot path: one pass over the names and values of an entry.
         pairs = iter(flat)
-        fields = dict(zip(pairs, pairs, strict=True))
-        for text in flat:
-            if not text.isascii():
+        fields: dict[str, Any] = dict(zip(pairs, pairs, strict=True))
+        if self._is_bytes is not None:
+            # msgspec would decode their text as Base64.
+            for name in filter(self._is_bytes, fields):
+                fields[name] = fields[name].encode("utf-8", "surrogateescape")
+        for text in flat if self._is_bytes is None else (*fields, *fields.values()):
+            if not text.isascii() and isinstance(text, str):
                 text.encode()
         if 2 * len(fields) < len(flat):
             raise ValueError("it has several fields of one name")
         if self._of is None:
             return fields
         return msgspec.convert(fields, self._of, strict=False)
+
+
+_BYTES: Final = (inspect.BytesType, inspect.ByteArrayType, inspect.MemoryViewType)
+
+
+def _bytes_fields(of: type[Any] | None) -> Callable[[str], bool] | None:
+    """Return the function that tells the fields of bytes of ``of`` from others; None if there are none."""
+    if of is None:
+        return None
+    declared = without_none(inspect.type_info(of))
+    if isinstance(declared, inspect.DictType):
+        return (lambda _: True) if _is_bytes(declared.value_type) else None
+    names = {name for name, field in fields_by_name(declared).items() if _is_bytes(field.type)}
+    return names.__contains__ if names else None
+
+
+def _is_bytes(want: inspect.Type) -> bool:
+    return isinstance(without_none(want), _BYTES)
 
 
 class PayloadDecoder(Generic[T]):
@@ -234,14 +261,16 @@ def _flat(record: object) -> Fields:
         if not isinstance(name, str):
             raise TypeError(f"names of fields are str, not {shown(name)}")
         if value is not None:
-            fields += (name, value if isinstance(value, (str, bytes)) else _text(name, value))
+            fields += (name, value if isinstance(value, (str, bytes)) else _plain(name, value))
     if not fields:
         raise ValueError("it has no fields")
     _check_number(fields)
     return fields
 
 
-def _text(name: str, value: object) -> str:
+def _plain(name: str, value: object) -> str | bytes:
+    if isinstance(value, (bytearray, memoryview)):
+        return bytes(cast("bytearray", value))
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (int, float)):

@@ -60,8 +60,8 @@ class _CommandSink(Sink[T], Generic[T]):
         """Recover as ``Sink.recover``. Raises ``RestoreError``, and ``SinkError`` if the output is ahead of the
         checkpoint, or was lost.
         """
-        if not self._exactly_once:
-            return
+        if not (self._exactly_once or committables):
+            return  # output that an earlier run has prepared is written in any case
         epochs = [PreparedCommands.of(one, sink=name) for one in committables]
         states = {(epoch.state, epoch.owner) for epoch in epochs}
         check_one_owner(name, states)

@@ -119,7 +119,7 @@ class EntryReader(Reader[T], Generic[T]):
         #: Fetched entries that no chunk has returned yet, and the count after all of them.
         self._fetched: Sequence[Entry] = ()
         self._count_after: int | None = None
-        #: True until the start is in a chunk.
+        #: True until the start is in a chunk; also that after lost entries, or a restart would look for it again.
         self._started_here = position is None
         self._waiting_since: float | None = None
         self._is_idle = False
@@ -140,10 +140,10 @@ class EntryReader(Reader[T], Generic[T]):
             self._end = max(self._last, state.last if state is not None else self._last)
 
     async def read(self, limit: int) -> Chunk[T] | None:
-        if self._started_here:
-            self._started_here = False
-            return Chunk([], self._position())
-        while not self._fetched:
+        while self._started_here or not self._fetched:
+            if self._started_here:
+                self._started_here = False
+                return Chunk([], self._position())
             if self._end is not None and self._last >= self._end:
                 return None
             if not await self._fetch(min(limit, _PAGE)):
@@ -307,6 +307,7 @@ class EntryReader(Reader[T], Generic[T]):
         else:
             self._last, self._count = state.last, state.added
         self._is_present = False
+        self._started_here = True
         extra = {"event": "entries_lost", "place": self._name, "asked": before}
         _logger.warning("%s It continues after %s.", text, self._last, extra=extra)
 

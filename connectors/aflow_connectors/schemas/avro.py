@@ -32,7 +32,7 @@ _NO_SCHEMA: Final = (
 )
 
 #: Attributes that fastavro adds to a parsed schema.
-_PARSED: Final = ("__fastavro_parsed__", "__named_schemas")
+_PARSED: Final = ("__fastavro_parsed", "__named_schemas")
 
 
 class Avro(SchemaFormat[T, tuple[Any, Any]]):
@@ -165,11 +165,46 @@ class Avro(SchemaFormat[T, tuple[Any, Any]]):
             for one in imported:
                 fastavro.parse_schema(json.loads(one.text), named_schemas=named)
             parsed = fastavro.parse_schema(json.loads(writer.text), named_schemas=named)
+            if imported:
+                parsed = fastavro.parse_schema(_Definitions(named).inlined(parsed))
         except Exception as exc:
             raise FormatError(f"is not a schema of Avro: {described(exc)}") from exc
         if self._schema is None or _plain(parsed) == _plain(self._schema):
             return parsed, None
         return parsed, self._schema
+
+
+class _Definitions:
+    """The definitions of named types, each put at its first use in a schema.
+
+    fastavro keeps imported types with a parsed record only, not with a union, an array or a map of them.
+    """
+
+    def __init__(self, named: Mapping[str, Any]) -> None:
+        self._named = named
+        self._defined: set[str] = set()
+
+    def inlined(self, schema: Any) -> Any:
+        """Return ``schema``, parsed, with the definitions that it lacks."""
+        if isinstance(schema, list):
+            branches: list[Any] = schema  # pyright: ignore[reportUnknownVariableType]
+            return [self.inlined(one) for one in branches]
+        if isinstance(schema, str):
+            if schema in self._defined or schema not in self._named:
+                return schema
+            schema = self._named[schema]
+        found: dict[str, Any] = _plain(schema)
+        if "name" in found:
+            self._defined.add(found["name"])
+        if "fields" in found:
+            fields = cast("list[dict[str, Any]]", found["fields"])
+            found["fields"] = [{**one, "type": self.inlined(one["type"])} for one in fields]
+        for part in ("items", "values"):
+            if part in found:
+                found[part] = self.inlined(found[part])
+        if not isinstance(found["type"], str):
+            found["type"] = self.inlined(found["type"])
+        return found
 
 
 def _into(of: type[T]) -> Callable[[object], T]:

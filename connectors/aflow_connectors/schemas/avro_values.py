@@ -1,12 +1,13 @@
 """Records as the values that fastavro encodes, checked against the schema.
 
 fastavro encodes some values that are not of the schema: 3.7 as the int 3, a naive datetime in the time zone of the
-machine, a large number as an int of 32 bits that no reader accepts. So each value is checked here, and an error names
-the field.
+machine, a large number as an int of 32 bits that no reader accepts, or as an infinite float. So each value is checked
+here, and an error names the field.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Mapping
 from datetime import date, datetime, time
 from decimal import Decimal
@@ -22,6 +23,9 @@ from aflow_connectors.schemas.field_path import within
 Convert: TypeAlias = Callable[[Any], Any]
 
 _INTS: Final = {"int": 2**31, "long": 2**63}
+
+#: The smallest number that a float of 32 bits rounds to an infinite one.
+_INFINITE: Final = 2.0**128 - 2.0**103
 
 
 def avro_converter(schema: object, named: Mapping[str, Any]) -> Convert:
@@ -45,8 +49,8 @@ class _Converters:
             return _PLAIN[schema] if schema in _PLAIN else self._by_name(schema)
         kind: Any = schema["type"]
         logical = schema.get("logicalType")
-        if logical in _LOGICAL:
-            return _LOGICAL[logical]
+        if isinstance(kind, str) and (kind, logical) in _LOGICAL:
+            return _LOGICAL[kind, logical]  # that of another type has no meaning
         match kind:
             case "record" | "error":
                 return self._record(schema)
@@ -196,7 +200,20 @@ def _number(value: Any) -> float:
         return value
     if not isinstance(value, (int, float)) or isinstance(value, bool):
         raise _not("double", value)
-    return value
+    try:
+        number = float(value)
+    except OverflowError:
+        number = math.inf
+    if value != number:
+        raise FormatError(f"{shown(value)} is not exactly a double")
+    return number
+
+
+def _single(value: Any) -> float:
+    number = _number(value)
+    if _INFINITE <= abs(number) < math.inf:
+        raise FormatError(f"{value} is too large for float")
+    return number
 
 
 def _bytes(value: Any) -> bytes:
@@ -267,20 +284,21 @@ _PLAIN: Final[Mapping[str, Convert]] = {
     "boolean": _boolean,
     "int": _whole("int"),
     "long": _whole("long"),
-    "float": _number,
+    "float": _single,
     "double": _number,
     "bytes": _bytes,
     "string": _string,
 }
 
-_LOGICAL: Final[Mapping[str, Convert]] = {
-    "timestamp-millis": _timestamp,
-    "timestamp-micros": _timestamp,
-    "local-timestamp-millis": _local_timestamp,
-    "local-timestamp-micros": _local_timestamp,
-    "date": _date,
-    "time-millis": _time,
-    "time-micros": _time,
-    "decimal": _decimal,
-    "uuid": _uuid,
+_LOGICAL: Final[Mapping[tuple[str, Any], Convert]] = {
+    ("long", "timestamp-millis"): _timestamp,
+    ("long", "timestamp-micros"): _timestamp,
+    ("long", "local-timestamp-millis"): _local_timestamp,
+    ("long", "local-timestamp-micros"): _local_timestamp,
+    ("int", "date"): _date,
+    ("int", "time-millis"): _time,
+    ("long", "time-micros"): _time,
+    ("bytes", "decimal"): _decimal,
+    ("fixed", "decimal"): _decimal,
+    ("string", "uuid"): _uuid,
 }

@@ -245,7 +245,7 @@ class SchemaRegistry:
 
     def _number_in(self, answer: Mapping[str, Any], name: str) -> int:
         number = answer.get(name)
-        if type(number) is not int or not 0 <= number < 2**32:
+        if type(number) is not int or not 0 <= number < 2**31:
             raise RegistryError(f"{self.place} answers without {name!r}: {shown(answer)}")
         return number
 

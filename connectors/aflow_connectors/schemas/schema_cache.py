@@ -19,6 +19,9 @@ _SECOND_ATTEMPT: Final = 0.3
 #: Seconds after which an id that was unknown twice is asked for again.
 _UNKNOWN_FOR: Final = 30.0
 
+#: Maximum number of unknown ids that are remembered: messages that are no records may have any.
+_MOST_UNKNOWN: Final = 100_000
+
 
 class WriterSchemas(Generic[S]):
     """The schemas of writers by the first five bytes of their messages, as ``parse`` returns them.
@@ -44,10 +47,14 @@ class WriterSchemas(Generic[S]):
 
     async def fetch(self, messages: Sequence[bytes]) -> None:
         """Fetch the schemas of ``messages`` that are not known. Raises ``RegistryError``."""
-        heads = {bytes(one[:5]) for one in messages if has_header(one)}
-        for head in sorted(heads - self.known.keys()):
-            if head not in self._unusable and not self._is_unknown(head):
-                await self._fetch(head)
+        heads = {bytes(one[:5]) for one in messages if has_header(one)} - self.known.keys()
+        asked = [one for one in sorted(heads) if one not in self._unusable]
+        unknown = [one for one in asked if not self._is_unknown(one) and not await self._fetch(one)]
+        if unknown:
+            await asyncio.sleep(_SECOND_ATTEMPT)
+        for head in unknown:
+            if not await self._fetch(head):
+                self._remember_unknown(head)
 
     def error_for(self, data: bytes) -> Exception:
         """Return the error for a message without a known schema."""
@@ -65,21 +72,26 @@ class WriterSchemas(Generic[S]):
     def _is_unknown(self, head: bytes) -> bool:
         return self._unknown_until.get(head, 0.0) > asyncio.get_running_loop().time()
 
-    async def _fetch(self, head: bytes) -> None:
+    def _remember_unknown(self, head: bytes) -> None:
+        unknown = self._unknown_until
+        unknown.pop(head, None)  # the oldest one is the first
+        unknown[head] = asyncio.get_running_loop().time() + _UNKNOWN_FOR
+        if len(unknown) > _MOST_UNKNOWN:
+            del unknown[next(iter(unknown))]
+
+    async def _fetch(self, head: bytes) -> bool:
+        """Fetch the schema of ``head``. Return False if the registry has none."""
         number = id_of(head)
         schema = await self._registry.schema(number)
         if schema is None:
-            await asyncio.sleep(_SECOND_ATTEMPT)
-            schema = await self._registry.schema(number)
-        if schema is None:
-            self._unknown_until[head] = asyncio.get_running_loop().time() + _UNKNOWN_FOR
-            return
+            return False
         try:
             if schema.kind != self._kind:
                 raise FormatError(f"is {schema.kind} and not {self._kind}")
             self.known[head] = self._parse(await self._registry.imported(schema), schema)
         except FormatError as exc:
             self._unusable[head] = f"schema {number} of {self._registry.place}: {exc}"
+        return True
 
 
 class WriterHeaders:

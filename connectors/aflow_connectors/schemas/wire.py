@@ -15,6 +15,10 @@ from aflow_connectors.formats.format import FormatError
 #: The number of bytes before the data: in Avro all of the header.
 HEADER: Final = 5
 
+#: The first byte of an id from which on it is none: ids are positive ints of Java, and a registry refuses to look for
+#: others.
+_NO_ID: Final = 0x80
+
 #: Bits of a varint, at most.
 _MOST_BITS: Final = 35
 
@@ -31,7 +35,7 @@ def id_of(head: bytes) -> int:
 
 def has_header(data: bytes) -> bool:
     """Return True if ``data`` begins as a message with a schema does."""
-    return len(data) >= HEADER and data[0] == 0
+    return len(data) >= HEADER and data[0] == 0 and data[1] < _NO_ID
 
 
 def missing_header(data: bytes) -> FormatError:
@@ -39,6 +43,11 @@ def missing_header(data: bytes) -> FormatError:
     if len(data) < HEADER:
         return FormatError(
             f"it has {len(data)} bytes, and the id of a schema takes {HEADER}; was it written without a registry?"
+        )
+    if data[0] == 0:
+        return FormatError(
+            f"it has {id_of(data[:HEADER]):,} as the id of a schema, which is too large; was it written without a "
+            f"registry?"
         )
     return FormatError(
         f"its first byte is 0x{data[0]:02x} and not 0, so no id of a schema follows; was it written without a registry?"

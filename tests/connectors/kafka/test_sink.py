@@ -222,6 +222,21 @@ async def test_a_crash_between_checkpoint_and_commit_loses_and_repeats_nothing(
     assert await seen(kafka, topic) == [1, 2, 3]
 
 
+async def test_a_sink_that_is_no_longer_exactly_once_writes_what_its_checkpoint_has(
+    kafka: Cluster,
+) -> None:
+    topic = await kafka.create()
+    writer = await opened(KafkaSink(kafka.servers, topic))
+    stored = await prepared(writer, [1], 1)
+    await writer.close()
+
+    sink = KafkaSink[Any](kafka.servers, topic, exactly_once=False)
+    for _ in range(2):
+        await sink.recover("out", [stored])
+
+    assert await seen(kafka, topic) == [1]
+
+
 async def test_fewer_writers_recover_the_output_of_all(kafka: Cluster) -> None:
     topic = await kafka.create()
     sink = KafkaSink[Any](kafka.servers, topic)

@@ -109,7 +109,7 @@ async def test_partitions_and_topics_that_are_created_later_are_found(kafka: Clu
 
 async def test_messages_have_key_headers_timestamp_and_place(kafka: Cluster) -> None:
     topic = await kafka.create()
-    headers = [("h", b"\x00"), ("h", b"2")]
+    headers = [("h", b"\x00"), ("empty", None)]
     await kafka.produce(
         topic, [b'{"a": 1}', None], key=b"k", timestamps=[1000, 2000], headers=headers
     )
@@ -119,7 +119,8 @@ async def test_messages_have_key_headers_timestamp_and_place(kafka: Cluster) -> 
 
     first, tombstone = await values(await opened(source), 2)
 
-    assert first == Message("k", {"a": 1}, tuple(headers), 1000, topic, 0, 0)
+    read = (("h", b"\x00"), ("empty", b""))
+    assert first == Message("k", {"a": 1}, read, 1000, topic, 0, 0)
     assert (tombstone.key, tombstone.value, tombstone.offset) == ("k", None, 1)
 
 
@@ -256,6 +257,47 @@ async def test_a_policy_continues_after_lost_records(
     await kafka.produce(topic, [b"3"])
 
     assert await reading == expected
+
+
+async def test_the_place_after_lost_records_is_in_a_chunk_before_there_are_more(
+    kafka: Cluster,
+) -> None:
+    topic = await kafka.create()
+    await kafka.produce(topic, [b"0", b"1", b"2"])
+    await kafka.delete_before(topic, 2)
+    source = KafkaSource(kafka.servers, topic, of=int, on_lost_offsets="latest", idle_after=None)
+    reader = await opened(source, 1)
+
+    async with asyncio.timeout(300):
+        chunk = await reader.read(10)
+    await reader.close()
+    await kafka.produce(topic, [b"3"])
+
+    assert chunk == Chunk([], 3)
+    assert await values(await opened(source, 3), 1) == [3]
+
+
+async def test_a_shorter_topic_of_the_same_name_ends_at_its_own_end(kafka: Cluster) -> None:
+    topic = await kafka.create()
+    await kafka.produce(topic, [b"0", b"1"])
+    source = KafkaSource(kafka.servers, topic, of=int, on_lost_offsets="earliest", until="now")
+
+    assert await values(await opened(source, (50, 100)), 9) == [0, 1]
+
+
+async def test_a_broker_that_waits_for_longer_before_it_answers_is_not_lost(
+    kafka: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr("aflow_connectors.kafka.partition.SILENCE", 0.1)
+    topic = await kafka.create()
+    source = KafkaSource(kafka.servers, topic, of=int, client={"fetch_max_wait_ms": 600_000})
+
+    reading = asyncio.create_task(values(await opened(source), 1))
+    await asyncio.sleep(0.7)
+    await kafka.produce(topic, [b"1"])
+
+    assert await reading == [1]
+    assert not [one for one in caplog.records if getattr(one, "event", "") == "connection_lost"]
 
 
 async def test_a_partition_at_its_end_is_idle_once(kafka: Cluster) -> None:

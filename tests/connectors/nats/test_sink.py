@@ -283,6 +283,21 @@ async def test_messages_of_an_ended_checkpoint_may_be_discarded(
     assert await numbers(nats_server, stream) == []
 
 
+async def test_a_sink_that_is_no_longer_exactly_once_publishes_what_its_checkpoint_has(
+    nats_server: NatsServer, stream: str
+) -> None:
+    await nats_server.create(stream)
+    writer = await opened(to(nats_server, stream))
+    stored = await prepared(writer, 1, 1)
+    await writer.close()
+
+    sink = to(nats_server, stream, exactly_once=False)
+    for _ in range(2):
+        await sink.recover("out", [stored])
+
+    assert await numbers(nats_server, stream) == [1]
+
+
 async def test_fewer_writers_recover_the_output_of_all(
     nats_server: NatsServer, stream: str
 ) -> None:

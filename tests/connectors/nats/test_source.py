@@ -291,6 +291,22 @@ async def test_a_policy_continues_after_lost_messages(
     assert await values(reader, len(expected)) == expected
 
 
+async def test_the_place_after_lost_messages_is_in_a_chunk_before_there_are_more(
+    nats_server: NatsServer, stream: str
+) -> None:
+    position = await read_two(nats_server, stream)
+    await purge(nats_server, stream, 5)
+    source = NatsSource(nats_server.url, stream, of=int, on_lost_messages="latest")
+    reader = await opened(source, position)
+
+    chunk = await reader.read(10)
+    await reader.close()
+    await nats_server.publish(stream, *texts(7))
+
+    assert chunk is not None
+    assert await values(await opened(source, chunk.position), 1) == [7]
+
+
 async def test_deleted_messages_in_the_middle_are_no_loss(
     nats_server: NatsServer, stream: str
 ) -> None:
@@ -335,6 +351,16 @@ async def test_a_stream_that_was_created_again_is_an_error(
         await opened(NatsSource(nats_server.url, stream, of=int), position)
     source = NatsSource(nats_server.url, stream, of=int, on_lost_messages="earliest")
     assert await values(await opened(source, position), 9) == list(range(9))
+
+
+async def test_a_shorter_stream_of_the_same_name_ends_at_its_own_end(
+    nats_server: NatsServer, stream: str
+) -> None:
+    await nats_server.create(stream)
+    await nats_server.publish(stream, *texts(1, 2))
+    source = NatsSource(nats_server.url, stream, of=int, on_lost_messages="earliest", until="now")
+
+    assert await values(await opened(source, (50, "another time", 100)), 9) == [1, 2]
 
 
 async def test_a_stream_that_has_lost_its_end_is_an_error(

@@ -328,6 +328,20 @@ async def test_a_commit_that_was_interrupted_continues_at_its_block(
     assert numbers(redis_server, stream) == list(range(3500))
 
 
+async def test_a_sink_that_is_no_longer_exactly_once_writes_what_its_checkpoint_has(
+    redis_server: TestServer, stream: str
+) -> None:
+    writer = await opened(to(redis_server, stream))
+    stored = await prepared(writer, n(1), 1)
+    await writer.close()
+
+    sink = to(redis_server, stream, exactly_once=False)
+    for _ in range(2):
+        await sink.recover("out", [stored])
+
+    assert numbers(redis_server, stream) == [1]
+
+
 async def test_fewer_writers_recover_the_output_of_all(
     redis_server: TestServer, stream: str
 ) -> None:

@@ -345,6 +345,23 @@ async def test_a_policy_continues_after_lost_entries(
     assert [one["n"] for one in await reading] == expected
 
 
+async def test_the_place_after_lost_entries_is_in_a_chunk_before_there_are_more(
+    redis_server: TestServer, stream: str
+) -> None:
+    position = await read_two(redis_server, stream)
+    redis_server.command("XTRIM", stream, "MAXLEN", "=", 2)
+    source = RedisSource(redis_server.url, stream, on_lost_entries="latest")
+    reader = await opened(source, position)
+
+    async with asyncio.timeout(300):
+        chunk = await reader.read(10)
+    await reader.close()
+    redis_server.add(stream, *numbered(7))
+
+    assert chunk is not None
+    assert [one["n"] for one in await values(await opened(source, chunk.position), 1)] == ["7"]
+
+
 async def test_a_stream_that_has_lost_its_end_is_an_error(
     redis_server: TestServer, stream: str
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import pickle
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, time, timedelta, timezone
@@ -303,6 +304,10 @@ WIDE = {
         {"name": "names", "type": {"type": "array", "items": "string"}},
         {"name": "flag", "type": "boolean"},
         {"name": "day", "type": {"type": "int", "logicalType": "date"}},
+        {"name": "single", "type": "float"},
+        # Logical types without a meaning for their type.
+        {"name": "label", "type": {"type": "string", "logicalType": "timestamp-micros"}},
+        {"name": "id", "type": {"type": "fixed", "name": "Id", "size": 2, "logicalType": "uuid"}},
     ],
 }
 NAIVE = datetime(2026, 1, 1, tzinfo=UTC).replace(tzinfo=None)
@@ -318,6 +323,9 @@ GOOD = {
     "names": ["a"],
     "flag": True,
     "day": date(2026, 1, 1),
+    "single": 0.5,
+    "label": "l",
+    "id": b"id",
 }
 
 
@@ -325,6 +333,19 @@ def test_a_given_schema_has_all_types_of_avro() -> None:
     form = Avro(schema=WIDE)
 
     assert form.decode(form.encode(GOOD)) == GOOD
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, 2.0**128 - 2.0**104, 1])
+def test_a_float_that_is_not_rounded_to_an_infinite_one_is_encoded(value: float) -> None:
+    form = Avro(schema="float")
+
+    assert form.decode(form.encode(value)) == value
+
+
+def test_a_schema_that_fastavro_has_parsed_is_registered_as_it_was() -> None:
+    plain = {"type": "record", "name": "a.B", "fields": [{"name": "n", "type": "long"}]}
+
+    assert json.loads(Avro(schema=fastavro.parse_schema(plain)).schema) == plain
 
 
 @pytest.mark.parametrize(
@@ -335,6 +356,10 @@ def test_a_given_schema_has_all_types_of_avro() -> None:
         ("big", 3.7, "not of type long"),
         ("big", True, "not of type long"),
         ("ratio", "1", "not of type double"),
+        ("ratio", 2**53 + 1, "not exactly a double"),
+        ("ratio", 10**400, "not exactly a double"),
+        ("single", 2.0**128 - 2.0**103, "too large for float"),
+        ("single", -1e300, "too large for float"),
         ("at", NAIVE, "no time zone"),
         ("sum", Decimal("1.234"), ""),
         ("sum", Decimal("12345"), ""),

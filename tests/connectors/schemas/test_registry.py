@@ -32,9 +32,11 @@ from aflow_connectors.schemas import (
     SchemaRegistry,
     aliases,
     record_name,
+    schema_cache,
     topic_name,
     topic_record_name,
 )
+from aflow_connectors.schemas.registry import SchemaText
 from tests.connectors.schemas.fake_registry import FAST, FakeRegistry
 from tests.connectors.schemas.messages import decoded, encoded
 
@@ -254,6 +256,46 @@ async def test_a_schema_with_references_is_read_with_them(
     assert await decoded(Avro(registry=registry), body.getvalue()) == [{"items": [{"sku": "a"}]}]
 
 
+@pytest.mark.parametrize(
+    ("schema", "value"),
+    [
+        (["shop.Order", "shop.Item"], {"sku": "a"}),
+        ("shop.Order", {"items": [{"sku": "a"}], "then": {"items": [], "then": None}}),
+        ({"type": "map", "values": "shop.Item"}, {"k": {"sku": "a"}}),
+    ],
+    ids=["union", "name", "map"],
+)
+async def test_a_schema_may_be_nothing_but_references(
+    fake: FakeRegistry, registry: SchemaRegistry, schema: Any, value: object
+) -> None:
+    item = {"type": "record", "name": "shop.Item", "fields": [{"name": "sku", "type": "string"}]}
+    order = {
+        "type": "record",
+        "name": "Order",
+        "namespace": "shop",
+        "fields": [
+            {"name": "items", "type": {"type": "array", "items": "Item"}},
+            {"name": "then", "type": ["null", "Order"]},
+        ],
+    }
+    places = [{"name": "shop.Item", "subject": "item", "version": 1}]
+    fake.add("item", json.dumps(item))
+    fake.add("order", json.dumps(order), references=places)
+    both = [*places, {"name": "shop.Order", "subject": "order", "version": 1}]
+    number = fake.add("all", json.dumps(schema), references=both)
+    body = BytesIO()
+    named: dict[str, Any] = {}
+    for one in (item, order):
+        fastavro.parse_schema(one, named_schemas=named)
+    own = named["shop.Order" if "items" in value else "shop.Item"]  # type: ignore[operator]
+    writer: Any = {"type": "map", "values": own} if isinstance(schema, dict) else own
+    fastavro.schemaless_writer(body, fastavro.parse_schema(writer, named_schemas=named), value)
+    branch = b"\2" if isinstance(schema, list) else b""
+    message = struct.pack(">bI", 0, number) + branch + body.getvalue()
+
+    assert await decoded(Avro(registry=registry), message) == [value]
+
+
 async def test_an_unknown_id_is_a_dead_letter_with_its_bytes(
     fake: FakeRegistry, registry: SchemaRegistry
 ) -> None:
@@ -275,6 +317,36 @@ async def test_an_unknown_id_is_a_dead_letter_with_its_bytes(
     assert fake.requests["GET /schemas/ids/99"] == 2  # a second time, in case a node is behind
     with pytest.raises(SourceError, match="id 99"):
         await MessageDecoder[Order]("a", form).decode([RawMessage(unknown)])
+
+
+async def test_bytes_that_are_no_id_are_not_asked_for(
+    fake: FakeRegistry, registry: SchemaRegistry
+) -> None:
+    with pytest.raises(FormatError, match="4,294,967,295 as the id"):
+        await decoded(Avro(registry=registry), b"\0\xff\xff\xff\xffx")
+
+    assert not fake.requests
+
+
+async def test_many_unknown_ids_are_asked_for_again_after_one_wait(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[int] = []
+
+    class Empty(SchemaRegistry):
+        async def schema(self, schema_id: int) -> SchemaText | None:
+            asked.append(schema_id)
+            return None
+
+    monkeypatch.setattr(schema_cache, "_SECOND_ATTEMPT", 0.0)
+    monkeypatch.setattr(schema_cache, "_MOST_UNKNOWN", 2)
+    form = Avro[Any](registry=Empty("http://localhost"))
+    messages = [struct.pack(">bI", 0, number) for number in (1, 2, 3)]
+
+    await form.before_decoding(messages)
+    await form.before_decoding(messages[1:])  # these are remembered
+
+    assert asked == [1, 2, 3, 1, 2, 3]
 
 
 async def test_a_schema_of_another_kind_is_a_bad_record(
