@@ -51,7 +51,7 @@ def violations(module: Module) -> list[str]:
 
 def waits(module: Module) -> Found:
     waiting = (ast.AsyncFunctionDef, ast.Await, ast.AsyncFor, ast.AsyncWith)
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if module.room in SYNCHRONOUS and isinstance(node, waiting):
             yield node.lineno, f"{module.room} is synchronous; what waits belongs into the runtime"
         elif module.room == "connect" and isinstance(node, waiting[1:]):
@@ -64,7 +64,7 @@ def waits(module: Module) -> Found:
 def clock_reads(module: Module) -> Found:
     if module.room not in SYNCHRONOUS:
         return
-    for call in _calls(module.tree):
+    for call in _calls(module):
         if ".".join(_dotted(call.func).split(".")[-2:]) in CLOCKS:
             yield call.lineno, f"{module.room} reads no clock; time comes in as an argument"
 
@@ -81,7 +81,7 @@ def tasks_beyond_the_allowed(module: Module) -> Found:
 
 
 def unowned_tasks(module: Module) -> Found:
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.ImportFrom) and node.module == "asyncio":
             if {alias.name for alias in node.names} & {"create_task", "ensure_future"}:
                 yield node.lineno, "a task belongs to a TaskGroup"
@@ -108,7 +108,7 @@ def takes_over_the_process(module: Module) -> Found:
         "uvloop.install",
         "uvloop.run",
     }
-    for call in _calls(module.tree):
+    for call in _calls(module):
         name = _dotted(call.func)
         if name in taking or name.endswith(".add_signal_handler"):
             yield (
@@ -120,7 +120,7 @@ def takes_over_the_process(module: Module) -> Found:
 def prints(module: Module) -> Found:
     if module.room == "cli":
         return
-    for call in _calls(module.tree):
+    for call in _calls(module):
         if _dotted(call.func) == "print":
             yield call.lineno, "only the command line prints"
 
@@ -129,15 +129,15 @@ def sizes(module: Module) -> Found:
     lines = len(module.source.splitlines())
     if lines > FILE_LINES:
         yield lines, f"{lines} lines; a file has at most {FILE_LINES}: split it by idea"
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             length = (node.end_lineno or node.lineno) - node.lineno + 1
             if length > FUNCTION_LINES:
                 yield node.lineno, f"{node.name} has {length} lines, {FUNCTION_LINES} are allowed"
 
 
-def _calls(tree: ast.AST) -> Iterator[ast.Call]:
-    return (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+def _calls(module: Module) -> Iterator[ast.Call]:
+    return (node for node in module.nodes if isinstance(node, ast.Call))
 
 
 def _run_at_import(node: ast.AST) -> Iterator[ast.AST]:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Final
 
-from tests.architecture.rooms import PROJECT
+from tests.architecture.rooms import PROJECT, parsed
 
 #: Folders with code, all of whose docstrings are checked.
 FOLDERS: Final = ("aflow", "connectors", "tests", "bench", "examples")
@@ -53,10 +53,20 @@ def relative_docstrings(source: str) -> Iterator[tuple[int, str]]:
 
 def _docstrings(source: str) -> Iterator[tuple[int, str]]:
     """Yield all strings that are statements: docstrings of modules, classes, functions and attributes."""
-    for node in ast.walk(ast.parse(source)):
+    for node in _statements(ast.parse(source)):
         value = node.value if isinstance(node, ast.Expr) else None
         if isinstance(value, ast.Constant) and isinstance(value.value, str):
             yield value.lineno, value.value.lstrip()
+
+
+def _statements(node: ast.AST) -> Iterator[ast.AST]:
+    """Yield the statements below ``node``, at any depth. Most nodes of a tree are expressions."""
+    for field in ("body", "orelse", "finalbody", "handlers", "cases"):
+        below = getattr(node, field, ())
+        # The bodies of a lambda and of a conditional expression are expressions.
+        for one in below if isinstance(below, list) else ():
+            yield one
+            yield from _statements(one)
 
 
 def _attribute_comments(source: str) -> Iterator[tuple[int, str]]:
@@ -90,7 +100,7 @@ def repeated_classes(sources: Iterable[tuple[Path, str]]) -> Iterator[tuple[Path
     """Yield each file that defines a public class whose name another file defines as well."""
     places: dict[str, list[Path]] = defaultdict(list)
     for path, source in sources:
-        for node in ast.walk(ast.parse(source)):
+        for node in _statements(parsed(source)):
             if isinstance(node, ast.ClassDef) and _is_compared(node.name):
                 places[node.name].append(path)
     for name, paths in places.items():

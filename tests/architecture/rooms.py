@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 from typing import Final
 
@@ -95,9 +95,14 @@ class Module:
     source: str
     is_package: bool = False
 
-    @cached_property
+    @property
     def tree(self) -> ast.Module:
-        return ast.parse(self.source)
+        return parsed(self.source)
+
+    @cached_property
+    def nodes(self) -> Sequence[ast.AST]:
+        """All nodes of the tree, which each check looks at."""
+        return tuple(ast.walk(self.tree))
 
     @property
     def room(self) -> str:
@@ -107,6 +112,12 @@ class Module:
     def system(self) -> str:
         """``spark`` for ``aflow_connectors.spark.dataframe.source``."""
         return self.name.split(".")[1] if self.name.count(".") else ""
+
+
+@cache
+def parsed(source: str) -> ast.Module:
+    """Parse a source once for all checks."""
+    return ast.parse(source)
 
 
 def room_of(module: str) -> str:
@@ -133,7 +144,7 @@ def modules_below(folder: Path, root: Path) -> list[Module]:
 
 def imports(module: Module) -> Iterator[tuple[int, str]]:
     """Line and full name of all that a module imports, wherever: in functions and under TYPE_CHECKING too."""
-    for node in ast.walk(module.tree):
+    for node in module.nodes:
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)
         elif isinstance(node, ast.ImportFrom):

@@ -20,7 +20,7 @@ from hypothesis.internal.conjecture.providers import HypothesisProvider
 from hypothesis.strategies import SearchStrategy
 
 #: Rounds of the suite: the same cases in each run, on a busy machine too.
-ROUNDS: Final = 2
+ROUNDS: Final = 1
 
 #: Cases of a round. Hypothesis begins each round with small ones.
 ROUND: Final = 60

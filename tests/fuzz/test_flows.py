@@ -9,7 +9,7 @@ continues with another parallelism from a checkpoint, a savepoint or a stop; in 
 The oracles (``oracles``) are plain functions over lists. ``strategies`` excludes cases that are not defined: late
 records where several inputs race, and the order of records between subtasks.
 
-This test runs the same 120 cases each time. ``make fuzz MINUTES=20`` runs others for twenty minutes.
+This test runs the same 60 cases each time. ``make fuzz MINUTES=20`` runs others for twenty minutes.
 """
 
 from __future__ import annotations

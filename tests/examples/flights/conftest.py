@@ -1,8 +1,9 @@
-"""Replay of the whole year, and the results of the pipeline, computed once."""
+"""Replays of the whole year and of some days, and the results of the pipeline for these days, computed once."""
 
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import sys
 import zipfile
@@ -17,6 +18,13 @@ from tests.examples.flights.expected_weather import Frame, read_flights, read_we
 from tests.examples.flights.runs import Answers, answers
 
 EXAMPLES = Path(__file__).parents[3] / "examples"
+
+#: A tenth of the year, with all that is rare in it: the longest delays (9 January, 15 June), a blizzard (8 February),
+#: storms (30 January), the impossible wind (12 February), both changes of the clocks (10 March, 3 November), and the days at the end of the
+#: year without weather. No result except the yearly sums depends on flights that are more than two days apart.
+DAYS = re.compile(
+    r"2013,(1,(7|8|9|10|11|30|31)|2,(8|9|1[0-8])|3,(8|9|1[0-2])|6,1[3-7]|11,[1-5]|12,(2[6-9]|3[01])),"
+)
 
 
 @pytest.fixture(autouse=True)
@@ -35,14 +43,30 @@ def data(require: Callable[[str, str], None]) -> FlightData:
 def january(data: FlightData, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Write a folder with a package of data like the installed one, but with the flights of January only."""
     folder = tmp_path_factory.mktemp("january")
-    short = folder / data.folder.parent.name / data.folder.name
-    shutil.copytree(data.folder, short)
-    (short.parent / "__init__.py").touch()
-    header, *lines = data.flights()
-    chosen = [line for line in lines if line.startswith("2013,1,")]
-    with zipfile.ZipFile(short / "flights.csv.zip", "w") as archive:
-        archive.writestr("flights.csv", "".join(f"{line}\n" for line in (header, *chosen)))
+    package = folder / data.folder.parent.name
+    _copy(data, package / data.folder.name, re.compile("2013,1,"))
+    (package / "__init__.py").touch()
     return folder
+
+
+@pytest.fixture(scope="session")
+def some_days(data: FlightData, tmp_path_factory: pytest.TempPathFactory) -> FlightData:
+    """Copy the installed data with the flights and the weather of ``DAYS`` only."""
+    folder = tmp_path_factory.mktemp("days") / "data"
+    _copy(data, folder, DAYS)
+    header, *lines = data.weather()
+    chosen = [line for line in lines if DAYS.match(line.partition(",")[2])]  # after the airport
+    (folder / "weather.csv").write_text("".join(f"{line}\n" for line in (header, *chosen)))
+    return FlightData(folder)
+
+
+def _copy(data: FlightData, folder: Path, days: re.Pattern[str]) -> None:
+    """Copy the files of ``data``, with the flights whose lines begin with ``days``."""
+    shutil.copytree(data.folder, folder)
+    header, *lines = data.flights()
+    with zipfile.ZipFile(folder / "flights.csv.zip", "w") as archive:
+        chosen = filter(days.match, lines)
+        archive.writestr("flights.csv", "".join(f"{line}\n" for line in (header, *chosen)))
 
 
 @pytest.fixture
@@ -71,5 +95,15 @@ def replay(data: FlightData, tmp_path_factory: pytest.TempPathFactory) -> Files:
 
 
 @pytest.fixture(scope="session")
-def year(replay: Files) -> Answers:
-    return answers(replay.source(), replay.folder, weather=replay.weather_source())
+def replay_of_days(some_days: FlightData, tmp_path_factory: pytest.TempPathFactory) -> Files:
+    files = Files(tmp_path_factory.mktemp("replay-of-days"))
+    write_replay(some_days, files.replay)
+    write_weather(some_days, files.weather)
+    return files
+
+
+@pytest.fixture(scope="session")
+def results(replay_of_days: Files) -> Answers:
+    """Run the pipeline on ``DAYS``."""
+    files = replay_of_days
+    return answers(files.source(), files.folder, weather=files.weather_source())

@@ -188,7 +188,7 @@ class TestRoughEdges:
 
         assert missing.to_dict() == {False: 0.07, True: 0.53}
 
-    def test_one_wind_is_impossible(self, table_of_weather: Frame, year: Answers) -> None:
+    def test_one_wind_is_impossible(self, table_of_weather: Frame, results: Answers) -> None:
         table = table_of_weather
         impossible = table[table["wind_speed"] > FASTEST_WIND]
 
@@ -196,7 +196,7 @@ class TestRoughEdges:
             ["EWR", "2013-02-12T08:00:00+00:00"]
         ]
         assert table["wind_speed"].drop(impossible.index).max() < 43
-        assert [row["value"] for row in year.rows("doubtful")] == [1048.36058]
+        assert [row["value"] for row in results.rows("doubtful")] == [1048.36058]
 
     def test_winds_are_whole_knots(self, table_of_weather: Frame) -> None:
         table = table_of_weather

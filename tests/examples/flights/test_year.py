@@ -1,4 +1,4 @@
-"""The whole year: the files of the pipeline against results of pandas, row for row."""
+"""Days of the whole year: the files of the pipeline against results of pandas, row for row."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from typing import Any
 import pandas
 import pytest
 
-from flights.data import FlightData, write_replay, write_weather
+from flights.data import FlightData
 from flights.files import Files
 from flights.pipeline import LONGEST_DELAY
 from flights.wind import NO_WEATHER
@@ -22,6 +22,8 @@ from tests.examples.flights.expected_weather import (
     ExpectedWeather,
     Frame,
     expected_weather,
+    read_flights,
+    read_weather,
 )
 from tests.examples.flights.runs import MAX_DELAY, Answers, answers, in_order
 
@@ -35,36 +37,42 @@ LARGE = ("in-weather", "aircraft-days")
 
 
 @pytest.fixture(scope="session")
-def by_pandas(data: FlightData) -> Expected:
-    return expected(data.folder / "flights.csv.zip", MAX_DELAY)
+def by_pandas(some_days: FlightData) -> Expected:
+    return expected(some_days.folder / "flights.csv.zip", MAX_DELAY)
 
 
 @pytest.fixture(scope="session")
-def by_pandas_too(table_of_flights: Frame, table_of_weather: Frame) -> ExpectedWeather:
-    return expected_weather(table_of_flights, table_of_weather)
+def by_pandas_too(some_days: FlightData) -> ExpectedWeather:
+    return expected_weather(read_flights(some_days.folder), read_weather(some_days.folder))
+
+
+@pytest.fixture(scope="session")
+def flights_of_days(some_days: FlightData) -> int:
+    return len(some_days.flights()) - 1  # without the header
 
 
 @pytest.fixture(scope="module")
-def week(data: FlightData, tmp_path_factory: pytest.TempPathFactory) -> Files:
+def week(replay_of_days: Files, tmp_path_factory: pytest.TempPathFactory) -> Files:
     """Run a week of February 2013 with storms, the one impossible wind, and a flight that is late for its day."""
     files = Files(tmp_path_factory.mktemp("week"))
-    write_replay(data, files.replay)
-    write_weather(data, files.weather)
+    files.weather.mkdir()
     within = re.compile("2013-02-1[2-8]T")
-    for path in (files.replay, *files.weather.iterdir()):
+    longer = replay_of_days
+    for path in (longer.replay, *longer.weather.iterdir()):
         header, *lines = path.read_text().splitlines(keepends=True)
-        path.write_text("".join([header, *filter(within.search, lines)]))
+        target = files.folder / path.relative_to(longer.folder)
+        target.write_text("".join([header, *filter(within.search, lines)]))
     answers(files.source(), files.folder, weather=files.weather_source())
     return files
 
 
 @pytest.mark.parametrize("file", FILES)
 def test_a_file_of_results_equals_that_of_pandas(
-    year: Answers, by_pandas: Expected, file: str
+    results: Answers, by_pandas: Expected, file: str
 ) -> None:
     should_be = getattr(by_pandas, file.replace("-", "_"))
 
-    rows = year.rows(file)
+    rows = results.rows(file)
 
     assert len(rows) == len(should_be)
     assert rows == in_order(should_be)
@@ -72,48 +80,50 @@ def test_a_file_of_results_equals_that_of_pandas(
 
 @pytest.mark.parametrize("file", OF_WEATHER)
 def test_a_file_about_weather_and_aircraft_equals_that_of_pandas(
-    year: Answers, by_pandas_too: ExpectedWeather, file: str
+    results: Answers, by_pandas_too: ExpectedWeather, file: str
 ) -> None:
     should_be = getattr(by_pandas_too, file.replace("-", "_"))
 
-    rows = year.rows(file)
+    rows = results.rows(file)
 
     assert len(rows) == len(should_be)
     assert rows == in_order(should_be)
 
 
 def test_each_flight_has_the_weather_of_merge_asof(
-    year: Answers, by_pandas_too: ExpectedWeather
+    results: Answers, by_pandas_too: ExpectedWeather, flights_of_days: int
 ) -> None:
-    found = Counter(map(cells_of_flight, year.each("in-weather")))
+    found = Counter(map(cells_of_flight, results.each("in-weather")))
 
-    assert found.total() == 336_776
+    assert found.total() == flights_of_days
     assert_same(found, by_pandas_too.in_weather)
 
 
 def test_the_days_of_aircraft_are_those_of_a_group_by(
-    year: Answers, by_pandas_too: ExpectedWeather
+    results: Answers, by_pandas_too: ExpectedWeather
 ) -> None:
-    found = Counter(map(cells_of_day, year.each("aircraft-days")))
+    found = Counter(map(cells_of_day, results.each("aircraft-days")))
 
-    assert found.total() == 294_506
+    assert found.total() > 20_000
     assert_same(found, by_pandas_too.aircraft_days)
 
 
-def test_flights_without_weather_are_kept_and_counted(year: Answers) -> None:
-    without = [row["scheduled"] for row in year.each("in-weather") if row["weather"] is None]
+def test_flights_without_weather_are_kept_and_counted(results: Answers) -> None:
+    without = [row["scheduled"] for row in results.each("in-weather") if row["weather"] is None]
     counted = [
-        row["flights"]["flights"] for row in year.rows("by-wind") if row["wind"] == NO_WEATHER
+        row["flights"]["flights"] for row in results.rows("by-wind") if row["wind"] == NO_WEATHER
     ]
 
-    assert len(without) == sum(counted) == 973
+    assert len(without) == sum(counted) > 871
     assert sum(at > "2013-12-31T01:00" for at in without) == 871
 
 
-def test_every_flight_is_a_leg_of_one_aircraft_or_has_no_tail_number(year: Answers) -> None:
-    legs = sum(row["legs"] for row in year.each("aircraft-days"))
+def test_every_flight_is_a_leg_of_one_aircraft_or_has_no_tail_number(
+    results: Answers, flights_of_days: int
+) -> None:
+    legs = sum(row["legs"] for row in results.each("aircraft-days"))
 
-    assert legs + len(year.rows("no-tail")) == 336_776
+    assert legs + len(results.rows("no-tail")) == flights_of_days
 
 
 def test_no_flight_exceeds_the_longest_delay(
@@ -130,20 +140,20 @@ def test_no_flight_exceeds_the_longest_delay(
 
 
 def test_every_flight_is_counted_once_in_each_branch_or_is_late_there_or_cancelled(
-    year: Answers,
+    results: Answers, flights_of_days: int
 ) -> None:
-    cancelled = len(year.rows("cancelled"))
+    cancelled = len(results.rows("cancelled"))
 
     for file in ("hourly", "daily"):
-        in_time = sum(row["delays"]["flights"] for row in year.rows(file))
-        late = len(year.rows(f"late-{file}"))
+        in_time = sum(row["delays"]["flights"] for row in results.rows(file))
+        late = len(results.rows(f"late-{file}"))
 
         assert late > 0
-        assert in_time + late + cancelled == 336_776
+        assert in_time + late + cancelled == flights_of_days
 
 
-def test_nothing_in_the_table_of_2013_is_malformed(year: Answers) -> None:
-    assert year.rows("malformed") == []
+def test_no_line_is_malformed(results: Answers) -> None:
+    assert results.rows("malformed") == []
 
 
 @pytest.mark.parametrize("parallelism", [2, 7])
