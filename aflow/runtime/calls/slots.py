@@ -34,11 +34,10 @@ from aflow.runtime.pieces import OperatorPieces, Room
 #: Seconds that a cancelled call may take to end before it is reported as abandoned.
 GRACE: Final = 5.0
 
-#: Slots that are woken in one pass of the event loop, if fewer calls than that have followed others in their slots since
-#: slots were woken last. The other ready calls wait in line, where slots whose calls end take them without a wake-up, which
-#: costs a future and a pass for each call. A loop with time left has passes in which few calls end, so all slots are at
-#: work within some milliseconds. A loop without it would only end more calls in each pass, and have longer passes, if
-#: more of them were in flight.
+#: Slots that are woken in one pass of the event loop, if fewer calls than that were started meanwhile by slots that had
+#: ended a call. The other ready calls wait in line, where slots whose calls end take them without a wake-up, which is a
+#: future and a pass for each call. A loop with time left has passes in which few calls end, so all slots are at work
+#: within some milliseconds. A loop without it would only have longer passes if more calls were in flight.
 _WAKES: Final = 64
 
 #: The result of a function that has not returned.
