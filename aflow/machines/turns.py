@@ -4,6 +4,10 @@ Theory. A request to a service takes several passes of the event loop, and in ea
 job. Long turns cost the least, and short ones let the host answer soon. So turns are long while nothing else runs
 between two of them, and short from the moment at which something does until nothing has for a while. Requests come in
 passes that follow each other closely, so the first pass finds a long turn and the others short ones.
+
+A turn may be longer after a pass in which other code ran for long: a quarter of that time lengthens the passes by no
+more than a quarter. Async calls are such code. A thousand of them that end in one pass take some milliseconds, and a
+short turn is too short to emit their results and to read as many further records.
 """
 
 from __future__ import annotations
@@ -15,6 +19,9 @@ _SHORT: Final = 0.00025
 
 #: Seconds between two turns that an event loop without other work takes at most, nearly always.
 _PASS: Final = 0.0001
+
+#: The length of a turn by the time of other code in the preceding pass, if that is longer than a short turn.
+_PART: Final = 0.25
 
 #: Seconds without other work after which turns are long again.
 _QUIET: Final = 0.02
@@ -43,6 +50,8 @@ class Turns:
         """Adapt to a pass of the loop in which other code ran for ``others`` seconds; ``now`` is a steady time (s)."""
         if others > _PASS:
             self._active_until = now + _QUIET
-            self.turn.seconds = self._shortest
+            self.turn.seconds = min(self._longest, max(self._shortest, others * _PART))
         elif now >= self._active_until:
             self.turn.seconds = self._longest
+        else:
+            self.turn.seconds = self._shortest

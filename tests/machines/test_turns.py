@@ -31,6 +31,17 @@ def test_turns_are_short_from_the_first_pass_with_other_work_until_a_while_after
     assert lengths == [SHORT, SHORT, SHORT, SHORT, LONG]
 
 
+def test_a_turn_is_a_quarter_of_the_time_that_other_code_took_in_the_pass_before() -> None:
+    turns = Turns(LONG)
+    lengths: list[float] = []
+
+    for now, others in ((1.0, 0.004), (1.01, 0.1), (1.02, 0.0)):
+        turns.passed(others, now)
+        lengths.append(turns.turn.seconds)
+
+    assert lengths == [0.001, LONG, SHORT]
+
+
 def test_a_budget_below_the_short_turn_is_kept() -> None:
     turns = Turns(0.0001)
 
@@ -46,4 +57,6 @@ def test_a_turn_is_never_longer_than_the_budget(passes: list[tuple[float, float]
     for others, later in passes:
         now += later
         turns.passed(others, now)
-        assert turns.turn.seconds in (SHORT, LONG)
+        assert SHORT <= turns.turn.seconds <= LONG
+        if others > SHORT:
+            assert turns.turn.seconds <= max(SHORT, others / 4)

@@ -132,6 +132,11 @@ class AsyncOperator(Operator):
         return self.scheduler.running
 
     @property
+    def started(self) -> int:
+        """The number of attempts that had started when ``waiting`` was read last."""
+        return self.scheduler.attempts.counters.calls
+
+    @property
     def has_handlers(self) -> bool:
         """True if calls are those of handlers, for records and timers."""
         return self._handlers is not None

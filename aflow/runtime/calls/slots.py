@@ -34,9 +34,10 @@ from aflow.runtime.pieces import OperatorPieces, Room
 #: Seconds that a cancelled call may take to end before it is reported as abandoned.
 GRACE: Final = 5.0
 
-#: Slots that are woken in one pass of the event loop. If more calls are ready they wait for a pass: slots whose calls
-#: end meanwhile take them without being woken, which costs a future and a pass for each call. A busy loop has long
-#: passes, so few slots are woken; an idle one has short passes, so all are within some milliseconds.
+#: Slots that are woken in one pass of the event loop, if fewer calls than that were started meanwhile by slots that had
+#: ended a call. The other ready calls wait in line, where slots whose calls end take them without a wake-up, which is a
+#: future and a pass for each call. A loop with time left has passes in which few calls end, so all slots are at work
+#: within some milliseconds. A loop without it would only have longer passes if more calls were in flight.
 _WAKES: Final = 64
 
 #: The result of a function that has not returned.
@@ -107,6 +108,10 @@ class CallSlots:
         self._resting: list[asyncio.Future[None]] = []
         #: The number of slots that were woken or created and have not asked for a call.
         self._awake = 0
+        #: The number of slots that were ever woken or created.
+        self._woken = 0
+        #: The number of calls that were started by slots that had ended another call, at the last wake-up.
+        self._continued = 0
         #: The slot that completed a call last.
         self._last: Slot | None = None
         #: True if it completed the call before, too: calls may be of the kind that never waits.
@@ -149,14 +154,25 @@ class CallSlots:
             self._abandoned(self._slots[task])
 
     def _wake(self) -> None:
-        """Wake, or create, a slot for each call that may start, up to ``_WAKES``."""
+        """Wake, or create, a slot for each call that may start, up to ``_WAKES``, and none if many calls end."""
+        if self._wake_scheduled:
+            return  # the next pass does it
         need = self._operator.waiting - self._awake
-        if need > 1 and self._at_once:
-            need = 1
+        if need <= 0:
+            return
+        continued = self._operator.started - self._woken + self._awake
+        recently, self._continued = continued - self._continued, continued
+        if self._at_once:
+            if need > 1:
+                need = 1
+                self._wake_later()
+        elif recently >= _WAKES:
+            need = 0
             self._wake_later()
         elif need > _WAKES:
             need = _WAKES
             self._wake_later()
+        self._woken += need
         resting = self._resting
         while need > 0:
             need -= 1
@@ -325,6 +341,7 @@ class CallSlots:
     def _replace(self) -> None:
         """Make a slot in place of one whose call has changed the context variables."""
         self._awake += 1
+        self._woken += 1
         self._make()
 
     async def _let_others_run(self) -> None:

@@ -48,6 +48,26 @@ def test_each_subtask_has_its_own_capacity() -> None:
     assert service.most == 8
 
 
+def test_few_calls_are_in_flight_while_many_end_in_each_pass_of_the_loop() -> None:
+    service = Service(takes=lambda number: 0.0)  # all calls in flight end in each pass
+    flow, sink = asked(range(8_000), service, "unordered", capacity=2_000)
+
+    run_flow(flow)
+
+    assert 64 <= service.most <= 320
+    assert sorted(sink.values) == list(range(8_000))
+
+
+def test_all_calls_are_in_flight_within_a_few_passes_if_none_ends() -> None:
+    service = Service()
+    flow, sink = asked(range(2_000), service, "unordered", capacity=2_000)
+
+    outcome = run_flow(flow)
+
+    assert (service.most, outcome.took) == (2_000, SECOND)
+    assert len(sink.values) == 2_000
+
+
 def falling(number: int) -> float:
     """The later the shorter."""
     return 10.0 - number
