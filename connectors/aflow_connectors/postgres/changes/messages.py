@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from enum import Enum
+from operator import itemgetter
 from typing import Final, TypeAlias
 
 import msgspec
@@ -35,6 +36,12 @@ _TRUNCATE: Final = ord("T")
 _INSERT, _UPDATE, _DELETE = b"IUD"
 _NULL, _UNCHANGED_MARK, _TEXT, _BINARY = b"nutb"
 _NEW, _OLD = b"NO"
+#: The first bytes of the length of a text of less than 256 bytes, and the mark before them.
+_ZEROS: Final = b"\0\0\0"
+_SHORT_TEXT: Final = b"t" + _ZEROS
+_MOST_SPLIT: Final = 0xFFFF
+_WITHOUT_MARK: Final = itemgetter(slice(1, -1))
+_WITHOUT_LENGTH: Final = itemgetter(slice(1, None))
 
 #: Place of the first row of a message with a changed row: after the kind, the oid of the table, and a mark.
 _ROW_AT: Final = _XLOG_HEADER + 6
@@ -43,6 +50,9 @@ _ROW_AT: Final = _XLOG_HEADER + 6
 #: Place of the kind of an 'w' message, and the kinds of those with a changed row.
 KIND_AT: Final = _XLOG_HEADER
 ROW_KINDS: Final = b"IUD"
+
+#: Returns the kind of a message with a changed row, the oid of the table, and the mark of the first row.
+row_head: Final = itemgetter(slice(_XLOG_HEADER, _ROW_AT))
 
 
 class Unchanged(Enum):
@@ -191,6 +201,51 @@ def row_of(data: bytes) -> RowChanged:
     return RowChanged("update", relation, row, mark == _OLD, _tuple(data, at + 1)[0])
 
 
+def only_new_kind(head: bytes) -> ChangeKind | None:
+    """Return the kind of messages with this ``row_head`` if they have no row but the new one, else None."""
+    if head[-1] != _NEW:
+        return None
+    return "insert" if head[0] == _INSERT else "update"
+
+
+def relation_of(head: bytes) -> int:
+    """Return the oid of the table of messages with this ``row_head``."""
+    return int.from_bytes(head[1:5])
+
+
+def columns_of(messages: Sequence[bytes]) -> list[Sequence[Value]]:
+    """Return the values of the first rows of ``messages`` of one table, by columns.
+
+    Raises ``ValueError`` if the rows have different numbers of columns.
+    """
+    # Hot path of the source: loops in C.
+    short = _columns_of_short(messages)
+    if short is not None:
+        return short
+    return list(zip(*[_tuple(data, _ROW_AT)[0] for data in messages], strict=True))
+
+
+def _columns_of_short(messages: Sequence[bytes]) -> list[Sequence[Value]] | None:
+    """Return the same for rows of texts of less than 256 bytes; None if there are others.
+
+    Texts have no zero byte. So, in a message of less than 64 KiB, three zeros are the first bytes of the length of such
+    a text, and nothing else. Between them are the last byte of the length, the text, and the mark of the next value.
+    """
+    if max(map(len, messages)) > _MOST_SPLIT:
+        return None
+    rows = [data[_ROW_AT:].split(_ZEROS) for data in messages]
+    (count,) = _COUNT.unpack_from(messages[0], _ROW_AT)
+    if set(map(len, rows)) != {count + 1} or len({row[0] for row in rows}) != 1:
+        return None
+    _, *columns = zip(*rows, strict=True)
+    if not columns:
+        return None
+    return [
+        *(list(map(_WITHOUT_MARK, column)) for column in columns[:-1]),
+        list(map(_WITHOUT_LENGTH, columns[-1])),
+    ]
+
+
 def message_of(data: bytes) -> Message | None:
     """Decode an 'w' message. Return None for one that has no change: origins, types, and messages of applications."""
     kind = data[_XLOG_HEADER]
@@ -212,20 +267,25 @@ def message_of(data: bytes) -> Message | None:
 
 def _tuple(data: bytes, at: int) -> tuple[TupleData, int]:
     """Return the values of a row at ``at``, and the place after them."""
-    from_bytes = int.from_bytes
+    # Hot path of the source.
     (count,) = _COUNT.unpack_from(data, at)
     at += 2
     values: list[Value] = []
     for _ in range(count):
+        start = at + 5
+        if data[at : at + 4] == _SHORT_TEXT:
+            at = start + data[at + 4]
+            values.append(data[start:at])
+            continue
         mark = data[at]
-        at += 1
         if mark == _TEXT:
-            start = at + 4
-            at = start + from_bytes(data[at:start])
+            at = start + int.from_bytes(data[at + 1 : start])
             values.append(data[start:at])
         elif mark == _NULL:
+            at += 1
             values.append(None)
         elif mark == _UNCHANGED_MARK:
+            at += 1
             values.append(UNCHANGED)
         else:
             raise ValueError(f"{chr(mark)!r} is no mark of a value in text format")

@@ -95,6 +95,8 @@ class ChangesReader(Reader[Change[T]], Generic[T]):
         self._decoder: RowDecoder | None = None
         #: Changes that were received and not returned. The cursor is after them.
         self._ready: deque[TableChange] = deque()
+        #: Records of changes before those in ``_ready``. Empty while the snapshot is read, and after each ``read``.
+        self._decoded: list[Change[T] | BadRecord] = []
         self._stream: ChangeStream | None = None
         #: The position of the last chunk.
         self._returned: ChangePosition | None = None
@@ -175,11 +177,12 @@ class ChangesReader(Reader[Change[T]], Generic[T]):
             if not self._is_at(snapshot):
                 return await self._catch_up(snapshot, limit)
             return await self._fetch_rows(snapshot)
-        changes = await self._changes(limit, self._end)
-        if changes is None:
+        if not await self._received(limit, self._end):
             return None
-        change = self._tables.change
-        return self._records([change(one, one.kind) for one in changes])
+        records, self._decoded = self._decoded, []
+        if not records:
+            records = [self._tables.change(one, one.kind) for one in self._pop_ready(limit)]
+        return self._records(records)
 
     # The snapshot.
 
@@ -210,10 +213,10 @@ class ChangesReader(Reader[Change[T]], Generic[T]):
         """Return changes of rows that were read, which were committed before the snapshot."""
         read = self._read
         assert read is not None
-        received = await self._changes(limit, snapshot.lsn)
-        if received is None:
+        if not await self._received(limit, snapshot.lsn):
             self._cursor.advance(snapshot.lsn)
             return self._chunk([])
+        received = self._pop_ready(limit)
         number, current = self._table(read)
         numbers = {table.given: n for n, table in enumerate(self._link.tables)}
         #: Old and new keys of changed rows of the table that is being read.
@@ -327,19 +330,19 @@ class ChangesReader(Reader[Change[T]], Generic[T]):
             self._connected_at = asyncio.get_running_loop().time()
         return stream
 
-    async def _changes(self, limit: int, bound: int | None) -> list[TableChange] | None:
-        """Return the next changes; none for a new position alone, and None at ``bound``, a position in the log."""
+    async def _received(self, limit: int, bound: int | None) -> bool:
+        """Wait for the next changes, or for a new position alone. Return False at ``bound``, a position in the log."""
         now = asyncio.get_running_loop().time
         while True:
             stream = await self._opened_stream()
             at_bound = self._receive(stream, limit, bound)
-            if self._ready:
+            if self._ready or self._decoded:
                 self._changed_at = now()
-                return self._pop_ready(limit)
+                return True
             if at_bound:
-                return None
+                return False
             if self._news_due(stream, now()):
-                return []
+                return True
             if stream.peek() is not None:
                 await asyncio.sleep(0)
                 continue
@@ -366,7 +369,7 @@ class ChangesReader(Reader[Change[T]], Generic[T]):
             received = stream.peek()
             message = None if isinstance(received, Keepalive) else received
             # The end of a transaction is part of the position after its last change.
-            if len(self._ready) >= limit and (message is None or not is_commit(message)):
+            if not self._room(limit) and (message is None or not is_commit(message)):
                 return False
             if bound is not None and cursor.is_at(bound):
                 return True
@@ -389,10 +392,18 @@ class ChangesReader(Reader[Change[T]], Generic[T]):
         They need no comparison with a bound: that is between two transactions.
         """
         # Hot path of the stream.
-        rows = stream.take_rows(min(limit - len(self._ready), _MOST_AT_ONCE))
-        if rows:
+        rows = stream.take_rows(min(self._room(limit), _MOST_AT_ONCE))
+        if rows and self._read is None:
+            self._decoded += self._tables.rows(self._cursor.pass_rows(rows), self._cursor)
+        elif rows:
             self._ready += self._tables.of_source(self._cursor.rows(map(row_of, rows)))
         return len(rows)
+
+    def _room(self, limit: int) -> int:
+        """Return how many further rows may be received for the next chunk."""
+        if self._read is None:
+            return 0 if self._ready else limit - len(self._decoded)
+        return max(0, limit - len(self._ready))
 
     def _news_due(self, stream: ChangeStream, now: float) -> bool:
         """Return True if a chunk without changes is due: for a new position, or since the split becomes idle."""

@@ -25,6 +25,8 @@ from aflow_connectors.postgres.changes.messages import (
 from aflow_connectors.postgres.changes.session import ReplicationSession, raise_refused
 from aflow_connectors.postgres.client import ConnectionLost
 
+#: Messages with changed rows that are taken at once, at most.
+_MOST_ROWS: Final = 1024
 #: Bytes of messages that are read ahead.
 _MOST_BUFFERED: Final = 1 << 22
 
@@ -50,7 +52,8 @@ class ChangeStream:
         self._interval = interval
         self._silence = silence
         self._loop = asyncio.get_running_loop()
-        self._received: deque[Received] = deque()
+        #: Messages with changed rows that follow each other are one list, which is not empty.
+        self._received: deque[Received | list[bytes]] = deque()
         #: Bytes of the messages in ``_received``.
         self._bytes = 0
         #: The reason for the end of the stream. Raised after the messages before it.
@@ -69,25 +72,30 @@ class ChangeStream:
 
     def peek(self) -> Received | None:
         """Return the next message, which ``take`` removes; None if there is none yet."""
-        return self._received[0] if self._received else None
+        first = self._received[0] if self._received else None
+        return first[0] if isinstance(first, list) else first
 
     def take(self) -> None:
         """Remove the message that ``peek`` has returned."""
-        message = self._received.popleft()
-        if not isinstance(message, Keepalive):
-            self._on_taken(len(message))
+        first = self._received[0]
+        if isinstance(first, list):
+            self.take_rows(1)
+        else:
+            self._received.popleft()
+            if not isinstance(first, Keepalive):
+                self._on_taken(len(first))
 
     def take_rows(self, most: int) -> Sequence[bytes]:
         """Remove and return the messages with changed rows that are next, up to ``most``."""
         # Hot path of the source.
-        received, rows = self._received, list[bytes]()
-        for message in received:
-            if isinstance(message, Keepalive) or message[KIND_AT] not in ROW_KINDS:
-                break
-            if len(rows) >= most:
-                break
-            rows.append(message)
-        for _ in rows:
+        received = self._received
+        rows = received[0] if received else None
+        if not isinstance(rows, list) or most < 1:
+            return []
+        if len(rows) > most:
+            received[0] = rows[most:]
+            rows = rows[:most]
+        else:
             received.popleft()
         self._on_taken(sum(map(len, rows)))
         return rows
@@ -173,7 +181,8 @@ class ChangeStream:
 
     def _take_messages(self) -> None:
         # Hot path of the source.
-        get, received, last = self._pgconn.get_copy_data, self._received, b""
+        get, received, data = self._pgconn.get_copy_data, self._received, b""
+        rows: list[bytes] | None = None
         while self._bytes < _MOST_BUFFERED:
             size, view = get(1)
             if size <= 0:
@@ -182,15 +191,21 @@ class ChangeStream:
                 break
             data = bytes(view)
             if data[0] == _XLOG_DATA:
-                received.append(data)
                 self._bytes += size
-                # A transaction may have changes from before the commit of the preceding one.
-                if (lsn := data[1:9]) > last:
-                    last = lsn
+                if data[KIND_AT] not in ROW_KINDS:
+                    received.append(data)
+                    rows = None
+                elif rows is None or len(rows) >= _MOST_ROWS:
+                    rows = [data]
+                    received.append(rows)
+                else:
+                    rows.append(data)
             elif data[0] == _KEEPALIVE:
+                rows = None
                 self._on_keepalive(keepalive_of(data))
-        if last:
-            self._written = max(self._written, int.from_bytes(last, "big"))
+        if data:
+            # A transaction may have changes from before the commit of the preceding one.
+            self._written = max(self._written, int.from_bytes(data[1:9], "big"))
 
     def _on_keepalive(self, keepalive: Keepalive) -> None:
         self._written = max(self._written, keepalive.end)

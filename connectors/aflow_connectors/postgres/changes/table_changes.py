@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
+from itertools import groupby, repeat
 from typing import Any, Generic, TypeVar
 
 from aflow.connect import BadRecord, SourceError
@@ -15,8 +16,13 @@ from aflow_connectors.postgres.changes.messages import (
     Begin,
     Relation,
     TupleData,
+    columns_of,
     datetime_of,
     lsn_text,
+    only_new_kind,
+    relation_of,
+    row_head,
+    row_of,
 )
 from aflow_connectors.postgres.changes.row_decoder import (
     RecordType,
@@ -25,7 +31,7 @@ from aflow_connectors.postgres.changes.row_decoder import (
     raw_text,
 )
 from aflow_connectors.postgres.changes.slot import PublishedTable, ServerFacts
-from aflow_connectors.postgres.changes.transactions import TableChange
+from aflow_connectors.postgres.changes.transactions import TableChange, TransactionCursor
 
 T = TypeVar("T")
 
@@ -58,10 +64,6 @@ class TableChanges(Generic[T]):
         self._known: dict[int, tuple[Relation, PublishedTable | None, RowDecoder | None]] = {}
         #: The decoders of the last definitions, by the oids of tables.
         self._last: dict[int, RowDecoder] = {}
-        #: The definition of the last change, its table and its decoder: most changes are of the table of the last one.
-        self._relation: Relation | None = None
-        self._table: PublishedTable | None = None
-        self._decoder: RowDecoder | None = None
         #: The transaction of the last change, and the time of its commit, which its changes share.
         self._transaction: Begin | None = None
         self._time = datetime_of(0)
@@ -78,7 +80,65 @@ class TableChanges(Generic[T]):
 
         Raises ``SourceError`` if the table was renamed or moved since the source has looked it up.
         """
-        return self._lookup(change)[0]
+        return self._lookup(change.relation, change.transaction.lsn)[0]
+
+    def rows(
+        self, messages: Sequence[bytes], cursor: TransactionCursor
+    ) -> Sequence[Change[T] | BadRecord]:
+        """Return the changes of ``messages`` as records: the last ones that ``cursor`` has passed.
+
+        Those of tables that are not of the source are left out. Raises ``SourceError`` as ``table_of`` and ``change``.
+        """
+        # Hot path of the source.
+        found: list[Change[T] | BadRecord] = []
+        number = cursor.number - len(messages) + 1
+        for head, group in groupby(messages, row_head):
+            run = list(group)
+            relation = cursor.relation(relation_of(head))
+            table, decoder = self._lookup(relation, cursor.transaction.lsn)
+            if table is not None and decoder is not None:
+                new = self._new_rows(head, run, table, decoder, cursor.transaction)
+                found += self._each(run, number, cursor, relation) if new is None else new
+            number += len(run)
+        return found
+
+    def _new_rows(
+        self,
+        head: bytes,
+        run: Sequence[bytes],
+        table: PublishedTable,
+        decoder: RowDecoder,
+        transaction: Begin,
+    ) -> Iterable[Change[T]] | None:
+        """Return the changes of messages of one table; None if each has to be decoded by itself."""
+        kind = only_new_kind(head)
+        if kind is None or (kind == "update" and self._require_before):
+            return None
+        decoded = decoder.run(columns_of(run))
+        if decoded is None:
+            return None
+        keys, records = decoded
+        return map(
+            Change,
+            repeat(kind),
+            repeat(table.given),
+            keys,
+            repeat(None),
+            records,
+            repeat(self._commit_time(transaction)),
+            repeat(transaction.lsn),
+            repeat(transaction.xid),
+        )
+
+    def _each(
+        self, run: Sequence[bytes], number: int, cursor: TransactionCursor, relation: Relation
+    ) -> Iterable[Change[T] | BadRecord]:
+        for count, message in enumerate(run, number):
+            row = row_of(message)
+            one = TableChange(
+                row.kind, relation, row.old, row.old_is_full, row.new, cursor.transaction, count
+            )
+            yield self.change(one, one.kind)
 
     def of_source(self, changes: Sequence[TableChange]) -> list[TableChange]:
         """Return those of ``changes`` whose tables are of the source. Raises ``SourceError`` as ``table_of`` does."""
@@ -94,22 +154,16 @@ class TableChanges(Generic[T]):
         return found
 
     def key(self, change: TableChange, row: TupleData) -> tuple[str, ...]:
-        _, decoder = self._lookup(change)
+        _, decoder = self._lookup(change.relation, change.transaction.lsn)
         assert decoder is not None  # of a table of the source
         return decoder.key(row)
 
     def change(self, change: TableChange, kind: ChangeKind) -> Change[T] | BadRecord:
         """Return a change of a table of the source as a record. Raises ``SourceError`` without dead letters."""
-        # Hot path of the source.
-        if change.relation is not self._relation:
-            self._table, self._decoder = self._lookup(change)  # may raise
-            self._relation = change.relation
-        table, decoder = self._table, self._decoder
+        table, decoder = self._lookup(change.relation, change.transaction.lsn)
         assert table is not None  # a table of the source
         assert decoder is not None
         transaction, old, new = change.transaction, change.old, change.new
-        if transaction is not self._transaction:
-            self._transaction, self._time = transaction, datetime_of(transaction.time)
         if new is not None and old is not None and change.old_is_full and UNCHANGED in new:
             new = [was if now is UNCHANGED else now for was, now in zip(old, new, strict=True)]
         if self._require_before and kind in ("update", "delete") and not change.old_is_full:
@@ -138,7 +192,7 @@ class TableChanges(Generic[T]):
             () if given is None else decoder.key(given),
             before,
             after,
-            self._time,
+            self._commit_time(transaction),
             transaction.lsn,
             transaction.xid,
             unchanged,
@@ -168,12 +222,19 @@ class TableChanges(Generic[T]):
     def _where(self, table: PublishedTable) -> str:
         return f"{self._place}, table {table.given!r}"
 
-    def _lookup(self, change: TableChange) -> tuple[PublishedTable | None, RowDecoder | None]:
-        relation = change.relation
+    def _commit_time(self, transaction: Begin) -> datetime:
+        if transaction is not self._transaction:
+            self._transaction, self._time = transaction, datetime_of(transaction.time)
+        return self._time
+
+    def _lookup(
+        self, relation: Relation, lsn: int
+    ) -> tuple[PublishedTable | None, RowDecoder | None]:
+        """Return the table of a definition in a transaction at ``lsn``, and its decoder. Raises ``SourceError``."""
         known = self._known.get(id(relation))
         if known is not None:
             return known[1:]
-        table = self._table_of(relation, change.transaction.lsn)
+        table = self._table_of(relation, lsn)
         decoder = None if table is None else self._new_decoder(table, relation)
         if table is not None and decoder is not None:
             self._log_difference(table, self._last.get(relation.oid), decoder)

@@ -127,6 +127,31 @@ class TransactionCursor:
             self.number = count
         return found
 
+    def pass_rows(self, messages: Sequence[bytes]) -> Sequence[bytes]:
+        """Return those of ``messages`` with changed rows, in one transaction, that are after the position.
+
+        The position then is after them: ``number`` is that of the last one.
+        """
+        before = self._count
+        self._count = before + len(messages)
+        if self._skip is None or self._transaction is None:
+            return ()
+        found = messages[max(0, self._skip - before) :]
+        if found:
+            self.number = self._count
+        return found
+
+    @property
+    def transaction(self) -> Begin:
+        """The transaction that was begun. Raises ``InternalError`` between two transactions."""
+        if self._transaction is None:
+            raise InternalError("a changed row is in no transaction")
+        return self._transaction
+
+    def relation(self, oid: int) -> Relation:
+        """Return the definition of a table as of the last message."""
+        return self._relations[oid]
+
     def _begin(self, begin: Begin) -> None:
         self._transaction, self._count = begin, 0
         if begin.lsn > self.lsn:
