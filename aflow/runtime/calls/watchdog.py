@@ -11,9 +11,9 @@ import asyncio
 import sys
 import threading
 import time
-from collections.abc import Callable, Collection, Generator
+from collections.abc import Callable, Collection, Generator, Iterable
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Final
 
@@ -29,40 +29,59 @@ _BEATS: Final = 2
 _JOIN: Final = 0.2
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class _Listener:
+    """A job that is told what blocks its loop."""
+
+    reports: Reports
+    steps: frozenset[str]
+
+    def concerns(self, step: str | None) -> bool:
+        """Return True unless another job has the step: that one reports it."""
+        return step is None or step in self.steps
+
+
+#: The watchdogs by their loop and limit (s). With one for each job, many threads would sample the same blockage.
+_watchdogs: Final = dict[tuple[asyncio.AbstractEventLoop, float], "Watchdog"]()
+
+
 @contextmanager
 def watching(limit: timedelta | None, reports: Reports, steps: Collection[str]) -> Generator[None]:
     """Watch the running loop while the block is open, unless ``limit`` is None or the loop's time is not real.
 
-    ``steps`` are those of the job: other jobs report their own.
+    ``steps`` are those of the job: other jobs report their own. Jobs with the same limit share one watchdog.
     """
     loop = asyncio.get_running_loop()
     if limit is None or not _is_real(loop):
         yield
         return
-    watchdog = Watchdog(loop, limit.total_seconds(), reports, steps)
-    watchdog.start()
+    which = loop, limit.total_seconds()
+    watchdog = _watchdogs.get(which)
+    if watchdog is None:
+        watchdog = _watchdogs[which] = Watchdog(*which)
+    listener = _Listener(reports, frozenset(steps))
+    watchdog.add(listener)
     try:
         yield
     finally:
-        watchdog.stop()
+        if not watchdog.remove(listener):
+            del _watchdogs[which]
 
 
 class Watchdog:
-    """Watch one loop for one job. ``start`` and ``stop`` belong to the loop's thread."""
+    """Watch one loop for its jobs. ``add`` and ``remove`` belong to the loop's thread."""
 
     def __init__(
         self,
         loop: asyncio.AbstractEventLoop,
         limit: float,
-        reports: Reports,
-        steps: Collection[str],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """``limit`` in seconds; ``clock`` is a steady clock of the machine (s), not processing time."""
         self._loop = loop
         self._limit = limit
-        self._reports = reports
-        self._steps = frozenset(steps)
+        #: Replaced as a whole, since the thread reads it.
+        self._listeners: tuple[_Listener, ...] = ()
         self._clock = clock
         #: A thread that wants the interpreter's lock gets it after this interval, if no other thread wants it.
         self._slack = limit / 2 + 4 * sys.getswitchinterval()
@@ -71,41 +90,58 @@ class Watchdog:
         self._processor_wait = ProcessorWait()
         self._stopped = threading.Event()
         self._thread = threading.Thread(target=self._run, name="aflow watchdog", daemon=True)
+        #: Number of the next heartbeat.
+        self._number = 0
         #: Written by the loop, read by the thread.
         self._beat: Heartbeat | None = None
         #: Written by the thread, read by the loop. This and ``_beat`` are replaced as a whole, never modified.
         self._finding: BlockedReport | None = None
 
-    def start(self) -> None:
-        """Start the heartbeats and the thread."""
-        self._handle = self._loop.call_soon(self._on_beat)
-        self._thread.start()
-
-    def stop(self) -> None:
-        """Stop the thread. Report a blockage that lasts until now."""
+    def add(self, listener: _Listener) -> None:
+        """Report to ``listener``, too, what blocks the loop from now on. The first one starts the thread."""
+        self._judge(self._listeners)
+        # The time before the job is none of its concern.
+        self._beat = None
         if self._handle is not None:
             self._handle.cancel()
-        self._judge()
+        self._listeners = (*self._listeners, listener)
+        self._handle = self._loop.call_soon(self._on_beat)
+        if len(self._listeners) == 1:
+            self._thread.start()
+
+    def remove(self, listener: _Listener) -> bool:
+        """Report to ``listener`` a blockage that lasts until now, and nothing later; return False if it was the last.
+
+        Then the thread has stopped.
+        """
+        self._judge([listener])
+        self._listeners = tuple(one for one in self._listeners if one is not listener)
+        if self._listeners:
+            return True
+        if self._handle is not None:
+            self._handle.cancel()
         self._stopped.set()
         self._thread.join(_JOIN)
         self._processor_wait.close()
+        return False
 
     # ----------------------------------------------------------------------------------------- on the loop
 
     def _on_beat(self) -> None:
-        self._judge()
+        self._judge(self._listeners)
         interval = self._limit / _BEATS
         self._beat = Heartbeat(
-            number=0 if self._beat is None else self._beat.number + 1,
+            number=self._number,
             due=self._clock() + interval,
             cpu=time.thread_time(),
             thread=threading.get_ident(),
             depth=depth_of(sys._getframe(1)),  # pyright: ignore[reportPrivateUsage] — documented
             waited=self._processor_wait.seconds(),
         )
+        self._number += 1
         self._handle = self._loop.call_later(interval, self._on_beat)
 
-    def _judge(self) -> None:
+    def _judge(self, listeners: Iterable[_Listener]) -> None:
         """Report the blockage that delayed this heartbeat."""
         if self._beat is None:
             return
@@ -117,8 +153,10 @@ class Watchdog:
             limit=self._limit,
             slack=self._slack,
         )
-        if event is not None and self._is_ours(event.step):
-            self._reports.loop_was_blocked(event)
+        if event is not None:
+            for one in listeners:
+                if one.concerns(event.step):
+                    one.reports.loop_was_blocked(event)
 
     # --------------------------------------------------------------------------------------- in the thread
 
@@ -142,18 +180,18 @@ class Watchdog:
             return  # the heartbeat ran during the sample, which may show a later callback
         blocked = overdue.add(now, taken)
         self._finding = overdue.finding
-        if blocked and taken.where is not None and self._is_ours(taken.step):
-            seconds = now - overdue.finding.since
-            self._reports.blocking(taken.step, taken.where, seconds, resource=taken.resource)
+        if not blocked or taken.where is None:
+            return
+        seconds = now - overdue.finding.since
+        for one in self._listeners:
+            if one.concerns(taken.step):
+                one.reports.blocking(taken.step, taken.where, seconds, resource=taken.resource)
 
     def _stack_sample(self, beat: Heartbeat) -> StackSample:
         frame = sys._current_frames().get(beat.thread)  # pyright: ignore[reportPrivateUsage] — documented
         if frame is None or not self._loop.is_running():
             return StackSample(None, excused=True)
         return replace(sample(frame, beat.depth), waited=self._processor_wait.seconds())
-
-    def _is_ours(self, step: str | None) -> bool:
-        return step is None or step in self._steps
 
 
 def _is_real(loop: asyncio.AbstractEventLoop) -> bool:

@@ -464,6 +464,46 @@ def test_there_is_one_thread_while_the_job_runs_and_none_behind_it(
     assert seen == [threads]
 
 
+def test_jobs_of_a_loop_share_one_thread_and_a_job_hears_nothing_of_the_time_before_it() -> None:
+    seen: list[int] = []
+    over = asyncio.Event()
+
+    async def nothing(value: int) -> int:
+        return value
+
+    async def until_over(value: int) -> int:
+        await over.wait()
+        return value
+
+    async def look(job: Job) -> None:
+        seen.append(len(watchdogs()))
+
+    async def later(first: Job) -> None:
+        time.sleep(BLOCKING)
+        third = await running(calling(nothing, "third"), beside=look)
+        assert third.events == []
+        # With another limit it needs its own.
+        await running(calling(nothing, "fourth"), 2 * LIMIT, beside=look)
+        over.set()
+
+    async def both() -> Sequence[Ran]:
+        return await asyncio.gather(
+            running(calling(until_over, "first"), beside=later),
+            running(calling(nothing, "second"), beside=look),
+        )
+
+    async def main() -> Sequence[Ran]:
+        ran = await both()
+        assert_watchdogs_end()
+        return ran
+
+    first, _ = asyncio.run(main())
+
+    assert seen == [1, 1, 2]
+    # The host's own code belongs to no step: each job that ran at that time is told.
+    assert first.only.step is None
+
+
 @pytest.mark.parametrize("ending", ["failure", "cancellation"])
 def test_no_thread_is_left_however_the_job_ends(ending: str) -> None:
     async def fail(value: int) -> int:
