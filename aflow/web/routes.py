@@ -169,7 +169,10 @@ class WebApi:
 
     async def _metrics(self, request: WebRequest) -> WebResponse:
         self._access.check_read(request.headers)
-        encoder, content_type = choose_encoder(request.headers.get("accept", ""))
+        try:
+            encoder, content_type = choose_encoder(request.headers.get("accept", ""))
+        except (TypeError, ValueError):  # a version that is no number
+            encoder, content_type = choose_encoder("")
         return WebResponse(200, content_type, encoder(self._registry))
 
     async def _list(self, request: WebRequest) -> WebResponse:

@@ -96,8 +96,12 @@ async def _watch(job: af.Job) -> None:
                 async with asyncio.timeout(PROGRESS_EVERY_S):
                     await interrupted.wait()
             _show_progress(job)
-    with suppress(af.JobStopped):  # it has just ended by itself
+    try:
         await job.checkpoint()
+    except af.JobStopped:
+        pass  # it has just ended by itself
+    except af.errors.CheckpointError as error:
+        print(f"the next run continues from an earlier checkpoint: {error}", flush=True)
     await job.cancel()
 
 

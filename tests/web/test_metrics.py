@@ -186,6 +186,18 @@ async def test_open_metrics_are_returned_to_scrapers_that_ask_for_them() -> None
     assert "aflow_step_records_in" in names
 
 
+@pytest.mark.parametrize(
+    "accept", ["application/openmetrics-text;version=x", "text/plain;version=a"]
+)
+@virtual_time
+async def test_a_scraper_that_asks_for_an_invalid_version_gets_the_text_format(accept: str) -> None:
+    async with visits(PushSource[str]()).start() as job, requesting(job) as client:
+        response = await client.get("/metrics", headers={"accept": accept})
+
+    assert response.status_code == 200
+    assert response.headers["content-type"].startswith("text/plain")
+
+
 def exported() -> dict[str, tuple[str, tuple[str, ...]]]:
     """Return the kind and labels of each metric."""
     found: dict[str, tuple[str, tuple[str, ...]]] = {}

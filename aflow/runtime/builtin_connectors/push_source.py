@@ -126,6 +126,11 @@ class PushSource(Source[T], Generic[T]):
             )
         return _PushReader(self._inbox, start)
 
+    async def on_job_end(self) -> None:
+        """Refuse senders also if the job has ended before it has opened a reader, which would do so."""
+        if not self._inbox.being_read:  # by another job, for which this one was refused
+            self._inbox.stop()
+
     def _record(self, value: T, timestamp: Instant | None) -> _Record[T]:
         if self._closed:
             raise JobStopped(f"this {_NAME} is closed and takes no more records")

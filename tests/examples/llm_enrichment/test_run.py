@@ -210,6 +210,27 @@ async def test_an_interrupted_run_continues_and_repeats_only_calls_in_flight(
 
 
 @pytest.mark.asyncio
+async def test_an_interrupted_run_ends_without_its_checkpoint_too(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def full(job: af.Job) -> None:
+        raise af.errors.CheckpointError("no space left")
+
+    monkeypatch.setattr(af.Job, "checkpoint", full)
+    provider = FakeProvider(Faults(latency_s=60))
+    tickets = write(tmp_path / "tickets.jsonl", ["The app crashes."])
+    async with served(provider) as url:
+        running = asyncio.create_task(execute(a_run(tickets, tmp_path / "out", url)))
+        while not provider.counts["requests"]:  # noqa: ASYNC110 - the server counts
+            await asyncio.sleep(0.001)
+        os.kill(os.getpid(), signal.SIGTERM)
+
+        report = await asyncio.wait_for(running, 60)
+
+    assert not report.is_complete
+
+
+@pytest.mark.asyncio
 async def test_a_wrong_key_fails_the_run_before_any_ticket_becomes_a_dead_letter(
     tmp_path: Path,
 ) -> None:

@@ -368,6 +368,22 @@ async def test_a_full_log_refuses_until_checkpoints_have_covered_it(tmp_path: Pa
         await eventually(lambda: service.last == accepted + 1)
 
 
+@pytest.mark.parametrize("named", [True, False])
+@pytest.mark.asyncio
+async def test_a_log_that_is_full_of_records_with_ids_says_so(tmp_path: Path, named: bool) -> None:
+    source = DurablePushSource[int](tmp_path / "log", of=int, max_bytes=1_500)
+
+    def send_all() -> None:
+        for number in range(100):
+            source.send_nowait(1, id=f"id {number}" if named else None)
+
+    async with source:
+        with pytest.raises(SourceFull, match="or raise max_bytes") as full:
+            send_all()
+
+    assert ("Records with ids are also kept for id_window" in str(full.value)) is named
+
+
 @pytest.mark.asyncio
 async def test_a_sender_waits_for_room(tmp_path: Path) -> None:
     source = DurablePushSource[int](

@@ -10,8 +10,16 @@ from weakref import ref
 
 import pytest
 
-from aflow.connect import Chunk, Reader
-from aflow.errors import AflowError, FlowDefinitionError, JobStopped, SourceError, SourceFull
+from aflow import CollectSink, Flow
+from aflow.connect import Chunk, Reader, Writer, WriterContext
+from aflow.errors import (
+    AflowError,
+    FlowDefinitionError,
+    JobStopped,
+    SinkError,
+    SourceError,
+    SourceFull,
+)
 from aflow.runtime.builtin_connectors import PushSource
 from tests.runtime.builtin_connectors.helpers import chunks, opened, running, settle, values
 
@@ -275,6 +283,36 @@ async def _fails_with_job_stopped(source: PushSource[int]) -> str:
     with pytest.raises(JobStopped) as error:
         await source.send(1)
     return str(error.value)
+
+
+class _Unopened(CollectSink[int]):
+    """A sink that cannot be opened."""
+
+    async def writer(self, context: WriterContext) -> Writer[int]:
+        raise ConnectionError("no answer")
+
+
+@pytest.mark.asyncio
+async def test_a_job_that_ends_before_it_reads_refuses_senders_until_the_next_one() -> None:
+    source = PushSource[int](capacity=1)
+    sending = [asyncio.create_task(source.send(number)) for number in range(2)]
+    await settle()
+    flow = Flow("unopened")
+    flow.source(source, name="numbers").to(_Unopened(), name="out")
+    with pytest.raises(SinkError, match="could not be opened"):
+        await flow.run()
+
+    with pytest.raises(JobStopped, match="the job that read this PushSource has ended"):
+        await sending[1]
+    with pytest.raises(JobStopped):
+        source.send_nowait(2)
+
+    opened_sink = CollectSink[int]()
+    flow = Flow("opened")
+    flow.source(source, name="numbers").to(opened_sink, name="out")
+    async with flow.start():
+        await source.send(3)
+    assert opened_sink.values == [0, 3]
 
 
 @pytest.mark.asyncio

@@ -126,10 +126,11 @@ class OpenLog(Generic[T]):
                 f"disk is slower than the senders; send again later (HTTP status 503)"
             )
         unread = self.end - self.checkpointed.reached
+        kept = " Records with ids are also kept for id_window: a shorter one needs less room."
         return SourceFull(
             f"the log in {self.log.folder} has {self._bytes:,} bytes, and max_bytes leaves {self._max_bytes:,} for "
             f"records: {unread:,} records are covered by no checkpoint of a running job; send again later (HTTP status "
-            f"503), take checkpoints more often, or raise max_bytes"
+            f"503), take checkpoints more often, or raise max_bytes{'.' + kept if len(self._ids) else ''}"
         )
 
     def send(self, record: LogRecord, value: T, size: int) -> asyncio.Future[int]:
