@@ -7,6 +7,9 @@ from typing import Final
 
 from aflow.errors import FlowDefinitionError
 
+#: Methods that end a stream in other libraries.
+_ENDS: Final = frozenset({"add_sink", "for_each", "foreach", "print", "sink", "sink_to"})
+
 _NO_WINDOWS: Final = "it needs windows; call"
 
 
@@ -31,6 +34,8 @@ def _remedy(stream: object, name: str) -> str | None:
     from aflow.api.stream import Stream
     from aflow.api.windowed import WindowedStream
 
+    if name in _ENDS and _has_method(type(stream), "to"):
+        return "end the stream with .to(sink), such as .to(aflow.CallbackSink(print))"
     if isinstance(stream, AsOfJoinedStreams) and _has_method(JoinedStreams, name):
         return "an as-of join has only .inner(…) and .left(…)"
     if isinstance(stream, (AsOfJoinedStreams, JoinedStreams)):

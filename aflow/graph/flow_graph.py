@@ -160,9 +160,10 @@ class FlowGraph:
     def add_sink(self, sink: Sink[Any], name: str | None, edge: Edge) -> Node:
         """Add a sink at the end of a stream."""
         if not isinstance(sink, Sink):
-            raise FlowDefinitionError(
-                f"to() takes an aflow.Sink, not {shown(sink)}; for a function use aflow.CallbackSink(fn)"
-            )
+            hint = "for a function use aflow.CallbackSink(fn)"
+            if isinstance(sink, type) and issubclass(sink, Sink):
+                hint = f"call the class to get one: {sink.__name__}(…)"
+            raise FlowDefinitionError(f"to() takes an aflow.Sink, not {shown(sink)}; {hint}")
         return self._add(
             Kind.SINK, "to", name, inputs=(edge,), sink=sink, detail=type(sink).__name__
         )

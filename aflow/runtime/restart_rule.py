@@ -1,6 +1,7 @@
 """The rule that decides if a failed job is restarted: failures that a restart cannot repair end it at once.
 
 - ``FlowDefinitionError`` and ``RestoreError`` are errors of the pipeline or of the stored state: final.
+- ``StorageTaken`` is final: another job has taken over, and the storage of this one remains fenced.
 - ``UnstorableState`` of a step that had no state before is an error of the pipeline, too: the type is not declared.
 - In a step that had state before, a single value may be of another type. A restart helps if the record that caused it
   is not read again. So the job is restarted once. A second failure of this class, without a completed checkpoint in
@@ -10,14 +11,14 @@
 
 from __future__ import annotations
 
-from aflow.errors import FlowDefinitionError, RestoreError, UnstorableState
+from aflow.errors import FlowDefinitionError, RestoreError, StorageTaken, UnstorableState
 from aflow.machines.restart import GiveUp, Restart
 from aflow.model.time import Timestamp
 from aflow.runtime.checkpoints.statistics import CheckpointTally
 from aflow.runtime.restarts import NoRestart, Restarts
 
-#: Errors of the pipeline or of the stored state, which another attempt would repeat.
-_FINAL_ERRORS = (FlowDefinitionError, RestoreError)
+#: Errors of the pipeline, of the stored state or of its ownership, which another attempt would repeat.
+_FINAL_ERRORS = (FlowDefinitionError, RestoreError, StorageTaken)
 
 
 class RestartRule:

@@ -157,3 +157,13 @@ def test_a_source_that_cannot_be_divided_refuses_more_subtasks() -> None:
 
     with pytest.raises(af.FlowDefinitionError, match=r"'one' can be read by 1.*rebalance\(4\)"):
         flow.plan()
+
+
+@pytest.mark.parametrize("method", ["sink", "for_each", "print"])
+def test_a_method_that_ends_a_stream_elsewhere_names_the_one_of_aflow(method: str) -> None:
+    stream: Any = af.Flow("mistake").source([1])
+
+    with pytest.raises(
+        af.FlowDefinitionError, match=rf"^Stream has no method {method}\(\): .*\.to\("
+    ):
+        getattr(stream, method)

@@ -468,6 +468,7 @@ def test_a_class_of_sinks_is_no_sink() -> None:
     message = refusal(lambda: Flow("orders").source([1]).to(untyped(CollectSink)))
 
     assert "takes an aflow.Sink, not <class" in message
+    assert message.endswith("call the class to get one: CollectSink(…)")
 
 
 def resource(shared: str | None) -> Resource[int]:

@@ -61,7 +61,7 @@ class LoopBlocked:
 
     def __str__(self) -> str:
         if self.starved:
-            return f"the event loop stood still for {self.seconds:.3f} s: {STARVED}"
+            return f"the event loop did not run for {self.seconds:.3f} s: {STARVED}"
         return f"{told(self.step, self.where, self.resource)} blocked the event loop for {self.seconds:.3f} s"
 
 

@@ -3,6 +3,9 @@
 A ``MessageFeed`` is the connection: server-sent events or a WebSocket. The reader keeps what was received and not yet
 returned, and the position after the last returned record, at which a new connection begins.
 
+**Silence.** Time in which the connection is lost is an outage, and no silence of the source. The pause after an orderly
+end is silence, since the server has chosen it.
+
 **Ends.** A server that ends the stream in order gets another connection after a short delay, without a warning: many do
 so regularly. A lost connection is logged, and renewed as ``Reconnect`` says, with growing delays if connections bring
 no messages. If such connections are lost for ``give_up_after``, none of them after more than ``most``, the reader
@@ -21,6 +24,7 @@ from aflow_connectors.bad_records import BadRecords
 from aflow_connectors.http.client import LOST
 from aflow_connectors.messages import MessageDecoder, RawMessage
 from aflow_connectors.reconnect import Retries, ServerBusy
+from aflow_connectors.silence import Silence
 
 T = TypeVar("T")
 
@@ -109,7 +113,7 @@ class PushedReader(Reader[T], Generic[T]):
         self._bad = bad
         self._retries = retries
         self._position = position
-        self._idle_after = idle_after
+        self._silence = Silence(idle_after)
         self._position_of = position_of
         #: Received messages that no chunk has returned yet.
         self._received: list[Received] = []
@@ -120,27 +124,29 @@ class PushedReader(Reader[T], Generic[T]):
         self._fruitless_since = 0.0
         #: Loop time of the last successful connect.
         self._connected_at = 0.0
-        #: Loop time since which the reader waits for records; None while there are some.
-        self._waiting_since: float | None = None
-        #: True if the reader has said since then that it is idle.
-        self._is_idle = False
+        #: Loop time of the next connection after an orderly end.
+        self._connects_at = 0.0
 
     async def open(self) -> None:
         """Connect. Raises ``SourceError``."""
         try:
             await self._retries.run(self._connect)
         except StreamEnded as end:
-            self._end = end
+            self._on_orderly_end(end)
 
     async def read(self, limit: int) -> Chunk[T] | None:
         while not self._received:
             if isinstance(self._end, StreamEnded) and self._end.for_good:
                 return None
-            if await self._receive_within(self._time_until_idle()):
+            if self._end is not None and not isinstance(self._end, StreamEnded):
+                await self._connect_after_loss(self._end)
+                continue
+            self._silence.begin(self._now())
+            if await self._receive_within(self._silence.remaining(self._now())):
                 continue
             # A message may have arrived at the last moment, or while other code held the event loop.
-            if self._end is not None or not await self._receive_within(_GRACE):
-                self._is_idle = True
+            is_silent = self._end is not None or not await self._receive_within(_GRACE)
+            if is_silent and self._silence.becomes_idle(self._now()):
                 return Chunk([], self._position, idle=True)
         return await self._chunk(limit)
 
@@ -157,15 +163,15 @@ class PushedReader(Reader[T], Generic[T]):
         return True
 
     async def _receive(self) -> None:
-        """Receive messages, over a new connection if the last one has ended."""
+        """Receive messages, over a new connection if the server has ended the last one."""
         try:
             if self._end is not None:
-                await self._connect_again(self._end)
+                await asyncio.sleep(max(0.0, self._connects_at - self._now()))
+                await self._connect()
                 self._end = None
             received = await self._feed.receive()
         except StreamEnded as end:
-            self._end = end
-            self._fruitless = 0
+            self._on_orderly_end(end)
         except LOST as exc:
             self._end = cast(Exception, exc)
             self._on_loss(self._end)
@@ -174,23 +180,25 @@ class PushedReader(Reader[T], Generic[T]):
                 self._received.extend(received)
                 self._fruitless = 0
             if any(not isinstance(one, SkippedMessage) for one in received):
-                self._waiting_since, self._is_idle = None, False
+                self._silence.on_records()
+
+    def _on_orderly_end(self, end: StreamEnded) -> None:
+        pause = self._feed.pause
+        self._end, self._fruitless = end, 0
+        self._connects_at = self._now() + (PAUSE if pause is None else pause)
 
     def _on_loss(self, loss: Exception) -> None:
         """Count the loss. Raises ``SourceError`` if none of the last connections was of use for too long."""
-        now = asyncio.get_running_loop().time()
+        now = self._now()
         if not self._fruitless or now - self._connected_at > self._retries.most:
             self._fruitless, self._fruitless_since = 0, now
         self._fruitless += 1
         self._retries.give_up_if_late(now - self._fruitless_since, self._fruitless, loss)
 
-    async def _connect_again(self, end: Exception) -> None:
-        pause = self._feed.pause
-        if isinstance(end, StreamEnded):
-            await asyncio.sleep(PAUSE if pause is None else pause)
-            await self._retries.run(self._connect)
-            return
-        least = pause or 0.0
+    async def _connect_after_loss(self, end: Exception) -> None:
+        """Connect again after the lost connection ``end``. The time until then is no silence."""
+        began = self._now()
+        least = self._feed.pause or 0.0
         if self._fruitless > 1:
             bound = min(_FRUITLESS * 2.0 ** min(self._fruitless - 1, 10), _MOST_FRUITLESS)
             least = max(least, bound)
@@ -204,19 +212,19 @@ class PushedReader(Reader[T], Generic[T]):
                 raise losses.pop() from end
             await self._connect()
 
-        await self._retries.run(connect)
+        try:
+            await self._retries.run(connect)
+            self._end = None
+        except StreamEnded as ended:
+            self._on_orderly_end(ended)
+        self._silence.on_outage(began, self._now())
 
     async def _connect(self) -> None:
         await self._feed.connect(self._position)
-        self._connected_at = asyncio.get_running_loop().time()
+        self._connected_at = self._now()
 
-    def _time_until_idle(self) -> float | None:
-        now = asyncio.get_running_loop().time()
-        if self._waiting_since is None:
-            self._waiting_since = now
-        if self._idle_after is None or self._is_idle:
-            return None
-        return max(0.0, self._waiting_since + self._idle_after - now)
+    def _now(self) -> float:
+        return asyncio.get_running_loop().time()
 
     async def _chunk(self, limit: int) -> Chunk[T]:
         taken, rest = self._received[:limit], self._received[limit:]

@@ -183,6 +183,8 @@ class RedisLink:
         as_text: bool = False,
     ) -> None:
         self.server = server
+        #: Lost connections so far.
+        self.losses = 0
         self._what = what
         self._failed = failed
         self._client = server.open(as_text=as_text)
@@ -254,6 +256,7 @@ class RedisLink:
                 f"access is denied: {described(exc)}; check the user and the password in the URL, and its ACL"
             ) from exc
         except _LOST as exc:
+            self.losses += 1
             raise RedisUnavailable(described(exc)) from exc
         except _errors.RedisError as exc:
             raise self.error(f"{what} failed: {exc}") from exc

@@ -27,7 +27,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Sequence
+from collections.abc import Coroutine, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, Final, Generic, NamedTuple, TypeVar, cast
@@ -45,8 +45,10 @@ from aflow_connectors.redis.entry_ids import (
     id_of_time,
 )
 from aflow_connectors.redis.scripts import LOOK
+from aflow_connectors.silence import Silence
 
 T = TypeVar("T")
+U = TypeVar("U")
 
 _logger = logging.getLogger("aflow.connectors")
 
@@ -121,8 +123,7 @@ class EntryReader(Reader[T], Generic[T]):
         self._count_after: int | None = None
         #: True until the start is in a chunk; also that after lost entries, or a restart would look for it again.
         self._started_here = position is None
-        self._waiting_since: float | None = None
-        self._is_idle = False
+        self._silence = Silence(settings.idle_after)
         if position is not None:
             self._last, self._count, self._end = _decoded(position, self._name)
         if not settings.ends_now:
@@ -146,13 +147,15 @@ class EntryReader(Reader[T], Generic[T]):
                 return Chunk([], self._position())
             if self._end is not None and self._last >= self._end:
                 return None
-            if not await self._fetch(min(limit, _PAGE)):
+            if not await self._outages_left_out(self._fetch(min(limit, _PAGE))):
                 if self._end is not None:
                     return None  # the last entries were deleted
-                if self._becomes_idle():
+                now = asyncio.get_running_loop().time()
+                if self._silence.becomes_idle(now):
                     return Chunk([], self._position(), idle=True)
-                await self._wait()
-        self._waiting_since, self._is_idle = None, False
+                self._silence.begin(now)
+                await self._outages_left_out(self._wait())
+        self._silence.on_records()
         return await self._chunk(limit)
 
     async def close(self) -> None:
@@ -313,23 +316,23 @@ class EntryReader(Reader[T], Generic[T]):
 
     async def _wait(self) -> None:
         """Wait for a moment until there is an entry."""
-        if self._waiting_since is None:
-            self._waiting_since = asyncio.get_running_loop().time()
         seconds = min(_SLICE, self._settings.server.timeout.total_seconds() / 2)
-        if self._settings.idle_after is not None and not self._is_idle:
-            seconds = min(seconds, self._settings.idle_after)
+        until_idle = self._silence.remaining(asyncio.get_running_loop().time())
+        if until_idle is not None:
+            seconds = min(seconds, until_idle)
         milliseconds = max(1, int(seconds * 1000))
         await self._link.command(
             "XREAD", "COUNT", 1, "BLOCK", milliseconds, "STREAMS", self._stream, str(self._last)
         )
 
-    def _becomes_idle(self) -> bool:
-        """Return True once the stream has been at its end for ``idle_after``."""
-        after, since = self._settings.idle_after, self._waiting_since
-        if after is None or since is None or self._is_idle:
-            return False
-        self._is_idle = asyncio.get_running_loop().time() - since >= after
-        return self._is_idle
+    async def _outages_left_out(self, operation: Coroutine[Any, Any, U]) -> U:
+        """Return the result of ``operation``. If the connection was lost meanwhile, its time is no silence."""
+        now = asyncio.get_running_loop().time
+        losses, began = self._link.losses, now()
+        result = await operation
+        if self._link.losses != losses:
+            self._silence.on_outage(began, now())
+        return result
 
     def _upper(self) -> str:
         return "+" if self._end is None else str(self._end)

@@ -468,6 +468,33 @@ async def test_a_stream_at_its_end_is_idle_once(redis_server: TestServer, stream
     assert (chunk.values, chunk.idle) == ([{"n": "1"}], False)
 
 
+async def test_an_outage_is_no_silence_of_a_stream(redis_server: TestServer, stream: str) -> None:
+    redis_server.add(stream, *numbered(0))
+    now = asyncio.get_running_loop().time
+    async with Proxy(*redis_server.host_and_port) as proxy:
+        source = RedisSource(
+            redis_server.url_via(proxy.address),
+            stream,
+            reconnect=QUICK,
+            idle_after=timedelta(milliseconds=300),
+        )
+        reader = await opened(source)
+        await until_chunk(reader, lambda chunk: bool(chunk.values))
+        proxy.refuse()
+        reading = asyncio.create_task(reader.read(10))
+        await asyncio.sleep(0.4)
+
+        back_at = now()
+        proxy.accept()
+        chunk = await reading
+        idle_at = now()
+        await reader.close()
+
+    assert chunk is not None
+    assert chunk.idle
+    assert idle_at - back_at >= 0.3
+
+
 async def test_a_pattern_finds_new_streams_from_their_first_entry(
     redis_server: TestServer, stream: str
 ) -> None:

@@ -157,8 +157,9 @@ async def test_no_restart_follows_a_type_that_is_not_declared(tmp_path: Path) ->
     )
     settings = af.Checkpointing(storage=tmp_path, every=None)
 
+    job = flow.start(checkpointing=settings, restart=patient())
     with pytest.raises(af.errors.UnstorableState, match="'model' of step 'step'") as caught:
-        async with flow.start(checkpointing=settings, restart=patient()) as job:
+        async with job:
             await job.wait()
 
     assert job.restarts == []
@@ -176,8 +177,9 @@ async def test_one_restart_follows_a_value_of_another_type_that_is_read_again(
     keyed(models).process(Keeps(), name="step").to(af.CollectSink(), name="out")
     settings = af.Checkpointing(storage=tmp_path, every=None)
 
+    job = flow.start(checkpointing=settings, restart=patient())
     with pytest.raises(af.errors.UnstorableState, match="'model' of step 'step'"):
-        async with flow.start(checkpointing=settings, restart=patient()) as job:
+        async with job:
             await job.wait()
 
     assert len(job.restarts) == 1
