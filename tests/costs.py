@@ -14,12 +14,12 @@ from __future__ import annotations
 import gc
 import math
 import os
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, Final
 
 import pytest
 from hypothesis import HealthCheck, settings
 from hypothesis.internal.charmap import intervals_from_codec
-from hypothesis.internal.conjecture import providers
 
 if TYPE_CHECKING:
     from _typeshed import HasFileno
@@ -37,6 +37,11 @@ UNIT: Final = "unit"
 #: Fewest examples of a property in ``SUITE``, if it does not say fewer.
 _FEWEST: Final = 15
 
+#: The module of Hypothesis that draws values, and its function that reads the constants of modules.
+_PROVIDERS: Final[Any] = import_module("hypothesis.internal.conjecture.providers")
+_READ_CONSTANTS: Final = "_get_local_constants"
+_constants_of_modules: Final[Any] = getattr(_PROVIDERS, _READ_CONSTANTS, None)
+
 #: Attribute of functions and classes whose settings are limited.
 _LIMITED: Final = "_aflow_limited"
 
@@ -53,17 +58,14 @@ _OBJECTS: Final = 7_000
 
 def pytest_configure() -> None:
     os.fsync = check_descriptor
-    providers._get_local_constants = _constants
+    setattr(_PROVIDERS, _READ_CONSTANTS, _constants)
 
 
-_constants_of_modules = providers._get_local_constants
-
-
-def _constants() -> Any:
+def _constants() -> object:
     """Read the constants of imported modules in ``ALL`` only."""
     if settings.get_current_profile_name() == ALL:
         return _constants_of_modules()
-    return providers._local_constants  # none were read
+    return _PROVIDERS._local_constants  # none were read
 
 
 @pytest.hookimpl(trylast=True)

@@ -38,8 +38,8 @@ def test_a_benchmark_verifies_its_result_and_writes_it(
     for numbers in ("KEYS", "SUBTASKS", "STEPS", "JOBS"):
         monkeypatch.setattr(f"bench.scale.{numbers}", (1, 5))
     # Ten and four programs, whose memory no test measures. Tests below run one of each.
-    monkeypatch.setattr(state, "run", state._run_here)
-    monkeypatch.setattr(restore, "_in_new_process", restore._start_and_decode)
+    monkeypatch.setattr(state, "run", state.run_here)
+    monkeypatch.setattr(restore, "in_new_process", restore.start_and_decode)
     monkeypatch.setattr(
         sys, "argv", ["bench", name, "--records", str(RECORDS), "--rounds", "1", "--json", str(out)]
     )
@@ -53,7 +53,7 @@ def test_a_benchmark_verifies_its_result_and_writes_it(
 
 @pytest.mark.slow
 def test_a_program_of_state_runs_in_a_process_of_its_own() -> None:
-    there, here = (run("windows", "in_aflow", 100) for run in (state.run, state._run_here))
+    there, here = (run("windows", "in_aflow", 100) for run in (state.run, state.run_here))
 
     assert (there.results, there.total) == (here.results, here.total)
     assert there.rss_mb > 0
@@ -61,9 +61,9 @@ def test_a_program_of_state_runs_in_a_process_of_its_own() -> None:
 
 @pytest.mark.slow
 def test_a_job_is_restored_in_a_process_of_its_own(tmp_path: Path) -> None:
-    run_async(restore._fill(tmp_path, 100))
+    run_async(restore.fill(tmp_path, 100))
 
-    start = restore._in_new_process(tmp_path, 100, False, 1)
+    start = restore.in_new_process(tmp_path, 100, False, 1)
 
     assert start.seconds > 0
     assert start.rss > 0
