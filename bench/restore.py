@@ -59,7 +59,7 @@ def measure(records: int, rounds: int) -> Measurement:
     """Measure; ``ratio`` is the time of a restore divided by that of decoding the same rows by hand."""
     with TemporaryDirectory() as name:
         live, backfill = Path(name) / "live", Path(name) / "backfill"
-        run_async(_fill(live, records))
+        run_async(fill(live, records))
         run_async(write_backfill(backfill, records))
         starts = {
             "": (live, False, 1),
@@ -69,7 +69,7 @@ def measure(records: int, rounds: int) -> Measurement:
         }
         figures: dict[str, float] = {}
         for prefix, (folder, is_backfill, subtasks) in starts.items():
-            made = [_in_new_process(folder, records, is_backfill, subtasks) for _ in range(rounds)]
+            made = [in_new_process(folder, records, is_backfill, subtasks) for _ in range(rounds)]
             figures |= _figures(made, prefix)
     seconds = figures["seconds"]
     return Measurement(
@@ -107,16 +107,17 @@ def _figures(starts: list[Start], prefix: str) -> dict[str, float]:
     }
 
 
-def _in_new_process(folder: Path, keys: int, backfill: bool, subtasks: int) -> Start:
+def in_new_process(folder: Path, keys: int, backfill: bool, subtasks: int) -> Start:
     """Start a job in a process of its own. Raises ``SystemExit`` if its state is not restored."""
     spawn = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(1, mp_context=spawn) as pool:
-        return pool.submit(_start_and_decode, folder, keys, backfill, subtasks).result()
+        return pool.submit(start_and_decode, folder, keys, backfill, subtasks).result()
 
 
-def _start_and_decode(folder: Path, keys: int, backfill: bool, subtasks: int) -> Start:
+def start_and_decode(folder: Path, keys: int, backfill: bool, subtasks: int) -> Start:
+    """Start a job in this process, and decode its state by hand. Raises ``SystemExit`` if it is not restored."""
     with TemporaryDirectory() as first:
-        run_async(_fill(Path(first), FIRST))
+        run_async(fill(Path(first), FIRST))
         run_async(_restore_live(Path(first), FIRST, 1))
     restore = _restore_backfill if backfill else _restore_live
     start = run_async(restore(folder, keys, subtasks))
@@ -180,7 +181,8 @@ def _flow(keys: int, more: int, before: af.CollectSink[int]) -> af.Flow:
     return flow
 
 
-async def _fill(folder: Path, keys: int) -> None:
+async def fill(folder: Path, keys: int) -> None:
+    """Write a checkpoint with the state of ``keys``."""
     settings = af.Checkpointing(every=None, storage=folder)
     await _flow(keys, 0, af.CollectSink()).run(checkpointing=settings)
 

@@ -116,7 +116,8 @@ def _check(name: str, ours: Trial, theirs: Trial) -> None:
         raise SystemExit(f"state: the results of {name} differ from those by hand")
 
 
-def _run_here(case: str, program: str, records: int) -> Trial:
+def run_here(case: str, program: str, records: int) -> Trial:
+    """Run a program in this process."""
     module = import_module(CASES[case])
     started, wall = _cpu_seconds(), time.perf_counter()
     digest: Digest = getattr(module, program)(records)
@@ -132,4 +133,4 @@ def _cpu_seconds() -> float:
 
 
 if __name__ == "__main__":
-    print(json.dumps(asdict(_run_here(sys.argv[1], sys.argv[2], int(sys.argv[3])))))
+    print(json.dumps(asdict(run_here(sys.argv[1], sys.argv[2], int(sys.argv[3])))))

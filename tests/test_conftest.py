@@ -135,6 +135,10 @@ def test_slow_examples(number):
 def test_the_numbers_of_examples():
     print(sorted(examples.items()))
 
+def test_the_constants_of_imported_modules():
+    from hypothesis.internal.conjecture import providers
+    print("constants of modules:", len(providers._get_local_constants()) > 0)
+
 def test_a_file_that_is_closed():
     with pytest.raises(OSError, match="Bad file descriptor"):
         os.fsync(10_000)
@@ -203,7 +207,10 @@ def test_properties_have_no_limit_on_time_and_as_many_examples_as_the_profile_sa
     all_of_them = outcome(tmp_path, COSTLY, "--hypothesis-profile=all", "-rP")
 
     for said in (few, a_quarter_of_them, all_of_them):
-        assert "8 passed" in said
+        assert "9 passed" in said
+    assert "constants of modules: False" in few
+    assert "constants of modules: False" in a_quarter_of_them
+    assert "constants of modules: True" in all_of_them
     assert "[('a', 10), ('b', 10), ('c', 10), ('function', 10), ('rules', 10)]" in few
     assert "[('a', 18), ('b', 18), ('c', 18), ('function', 20), ('rules', 20)]" in a_quarter_of_them
     assert "[('a', 72), ('b', 72), ('c', 72), ('function', 80), ('rules', 80)]" in all_of_them

@@ -60,13 +60,11 @@ def _docstrings(source: str) -> Iterator[tuple[int, str]]:
 
 
 def _statements(node: ast.AST) -> Iterator[ast.AST]:
-    """Yield the statements below ``node``, at any depth. Most nodes of a tree are expressions."""
-    for field in ("body", "orelse", "finalbody", "handlers", "cases"):
-        below = getattr(node, field, ())
-        # The bodies of a lambda and of a conditional expression are expressions.
-        for one in below if isinstance(below, list) else ():
-            yield one
-            yield from _statements(one)
+    """Yield the statements below ``node``, at any depth, and what holds them. Most nodes of a tree are expressions."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.stmt | ast.excepthandler | ast.match_case):
+            yield child
+            yield from _statements(child)
 
 
 def _attribute_comments(source: str) -> Iterator[tuple[int, str]]:

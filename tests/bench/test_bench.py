@@ -10,9 +10,9 @@ from types import ModuleType
 
 import pytest
 
-from bench import connectors
+from bench import connectors, restore, state
 from bench.__main__ import BENCHMARKS, main
-from bench.harness import Measurement, compare
+from bench.harness import Measurement, compare, run_async
 
 RECORDS = 1000
 
@@ -37,6 +37,9 @@ def test_a_benchmark_verifies_its_result_and_writes_it(
     monkeypatch.setattr("bench.calls.limits.FIXED", (200,))
     for numbers in ("KEYS", "SUBTASKS", "STEPS", "JOBS"):
         monkeypatch.setattr(f"bench.scale.{numbers}", (1, 5))
+    # Ten and four programs, whose memory no test measures. Tests below run one of each.
+    monkeypatch.setattr(state, "run", state.run_here)
+    monkeypatch.setattr(restore, "in_new_process", restore.start_and_decode)
     monkeypatch.setattr(
         sys, "argv", ["bench", name, "--records", str(RECORDS), "--rounds", "1", "--json", str(out)]
     )
@@ -46,6 +49,24 @@ def test_a_benchmark_verifies_its_result_and_writes_it(
     figures = json.loads(out.read_text())
     assert (figures["name"], figures["records"], figures["verified"]) == (name, RECORDS, True)
     assert name in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_a_program_of_state_runs_in_a_process_of_its_own() -> None:
+    there, here = (run("windows", "in_aflow", 100) for run in (state.run, state.run_here))
+
+    assert (there.results, there.total) == (here.results, here.total)
+    assert there.rss_mb > 0
+
+
+@pytest.mark.slow
+def test_a_job_is_restored_in_a_process_of_its_own(tmp_path: Path) -> None:
+    run_async(restore.fill(tmp_path, 100))
+
+    start = restore.in_new_process(tmp_path, 100, False, 1)
+
+    assert start.seconds > 0
+    assert start.rss > 0
 
 
 def test_without_a_name_the_benchmarks_are_listed(
