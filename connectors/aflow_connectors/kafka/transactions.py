@@ -216,10 +216,11 @@ class EpochCommitter:
             # It gets its producer id, for which a transaction of its predecessor must have ended.
             await self._connection.start(producer, SinkError)
             await self._read_stored()
-        except BaseException as exc:
+        except errors.KafkaError as exc:
             await abandon(producer)
-            if isinstance(exc, errors.KafkaError):
-                raise self._explained(exc) from exc
+            raise self._explained(exc) from exc
+        except BaseException:
+            await abandon(producer)
             raise
         self._producer = producer
 

@@ -201,7 +201,7 @@ class Cluster:
         partition: int | None = 0,
         key: bytes | None = None,
         timestamps: Sequence[int] | None = None,
-        headers: Sequence[tuple[str, bytes]] = (),
+        headers: Sequence[tuple[str, bytes | None]] = (),
         transactions: Sequence[bool] | None = None,
     ) -> None:
         """Write ``values``; ``transactions``: each in a transaction of its own, which commits (True) or aborts."""
