@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Generator, Sequence
 from contextlib import contextmanager
+from typing import cast
 
 from aflow.errors import FlowDefinitionError, shown
 
@@ -55,11 +56,25 @@ class Secrets:
             self.check(owner, "a log record", text)
 
     def check_error(self, owner: str, error: BaseException) -> None:
-        """Raise if ``error`` or one of its causes contains a secret."""
-        cause: BaseException | None = error
-        while cause is not None:
-            self.check(owner, f"the text of a {type(cause).__name__}", cause)
-            cause = cause.__cause__
+        """Raise if a secret is in the text of ``error`` or of another one that its traceback shows."""
+        for one in _shown_errors(error):
+            self.check(owner, f"the text of a {type(one).__name__}", one)
+
+
+def _shown_errors(error: BaseException) -> list[BaseException]:
+    """Return the errors that the traceback of ``error`` shows: it, its causes or contexts, and parts of groups."""
+    found: list[BaseException] = []
+    todo = [error]
+    while todo:
+        one = todo.pop()
+        if one in found:
+            continue
+        found.append(one)
+        context = None if one.__suppress_context__ else one.__context__
+        todo += [other for other in (one.__cause__, context) if other is not None]
+        if isinstance(one, BaseExceptionGroup):
+            todo += cast("BaseExceptionGroup[BaseException]", one).exceptions
+    return found
 
 
 class _Recorder(logging.Handler):
@@ -69,4 +84,6 @@ class _Recorder(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         extra = {name: one for name, one in vars(record).items() if name not in ("msg", "args")}
-        self.texts.append(f"{record.getMessage()} {shown(extra)} {extra}")
+        error = record.exc_info[1] if record.exc_info else None
+        errors = [] if error is None else _shown_errors(error)
+        self.texts.append(f"{record.getMessage()} {shown(extra)} {extra} {errors}")

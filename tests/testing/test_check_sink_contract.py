@@ -48,11 +48,21 @@ class Service(Sink[str]):
     async def writer(self, context: WriterContext) -> Writer[str]:
         if self.fault == "log":
             _logger.debug("connected as %s", SECRET)
+        if self.fault == "logged error":
+            cause = ValueError(SECRET)
+            error = SinkError("no connection")
+            error.__cause__ = cause
+            _logger.warning("connecting again", exc_info=error)
         return RowWriter(self)
 
     async def recover(self, name: str, committables: Sequence[Committable]) -> None:
         if self.fault == "error" and committables:
             raise SinkError(f"foreign output in https://ada:{SECRET}@host")
+        if self.fault == "context" and committables:
+            try:
+                raise ValueError(SECRET)
+            except ValueError:
+                raise SinkError("foreign output")  # noqa: B904  # its traceback shows both
 
 
 class RowWriter(Writer[str]):
@@ -122,6 +132,65 @@ async def test_duplicates_after_lost_connections_are_a_breach_unless_they_were_d
         await check_sink(lambda: Unique(wire), lambda sink: sink.shown(), RECORDS, disturb=wire.cut)
 
 
+@virtual_time
+async def test_records_of_a_disturbed_sink_may_have_no_hash() -> None:
+    wire = Wire()
+    records = [{"n": n} for n in range(6)]
+
+    await check_sink(lambda: Service(wire), lambda sink: sink.rows, records, disturb=wire.cut)
+
+
+@virtual_time
+async def test_output_that_is_lost_with_a_connection_during_a_commit_is_found() -> None:
+    wire = Wire()
+    with pytest.raises(AssertionError, match=r"while connections were cut, .* is visible"):
+        await check_sink(lambda: HeldBack(wire), lambda sink: sink.rows, RECORDS, disturb=wire.cut)
+
+
+class HeldBack(Service):
+    """Shows rows of a checkpoint when it is committed, unless the connection is lost meanwhile."""
+
+    def __init__(self, wire: Wire) -> None:
+        super().__init__(wire, delivery=Delivery.TRANSACTIONAL)
+        self.committed: set[tuple[int, int]] = set()
+
+    async def writer(self, context: WriterContext) -> Writer[str]:
+        return HeldBackWriter(self, context.subtask, is_held=context.checkpoints)
+
+    async def recover(self, name: str, committables: Sequence[Committable]) -> None:
+        writer = HeldBackWriter(self, 0, is_held=True)
+        for one in committables:
+            await writer.commit(one)
+
+
+class HeldBackWriter(Writer[str]):
+    def __init__(self, service: HeldBack, subtask: int, *, is_held: bool) -> None:
+        self._service = service
+        self._subtask = subtask
+        self._is_held = is_held
+        self._rows: list[str] = []
+
+    async def write(self, batch: Batch[str]) -> None:
+        (self._rows if self._is_held else self._service.rows).extend(batch.values)
+
+    async def prepare(self, checkpoint: int) -> Committable | None:
+        rows, self._rows = self._rows, []
+        return ["held", self._subtask, checkpoint, rows]
+
+    async def commit(self, committable: Committable) -> None:
+        given: Any = committable
+        if not isinstance(committable, list) or given[:1] != ["held"]:
+            raise SinkError("not a commit of this sink")
+        _, subtask, checkpoint, rows = given
+        epoch = subtask, checkpoint
+        service = self._service
+        wire = service.wire.number
+        await asyncio.sleep(0.01)
+        if epoch not in service.committed and wire == service.wire.number:
+            service.rows += rows
+        service.committed.add(epoch)
+
+
 class Unique(Service):
     """Claims to be idempotent, and is only while no connection is lost."""
 
@@ -139,7 +208,9 @@ class Unique(Service):
     [
         ("repr", "repr() of the sink"),
         ("log", "a log record"),
+        ("logged error", "a log record"),
         ("error", "the text of a SinkError"),
+        ("context", "the text of a ValueError"),
         ("committable", "a committable"),
     ],
 )

@@ -110,8 +110,8 @@ class HttpSink(Sink[T], Generic[T]):
 
     async def recover(self, name: str, committables: Sequence[Committable]) -> None:
         """Send the requests of the checkpoint again, with their keys. Raises ``RestoreError`` and ``SinkError``."""
-        if not self._exactly_once:
-            return
+        if not (self._exactly_once or committables):
+            return  # requests that an earlier run has prepared are sent in any case
         prepared = [PreparedRequests.of(one, sink=name) for one in committables]
         owners = {one.owner for one in prepared}
         check_one_owner(name, owners, output="requests")

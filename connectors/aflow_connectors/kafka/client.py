@@ -203,6 +203,13 @@ async def _end_tasks(fetcher: Any) -> None:
     await asyncio.gather(*tasks, return_exceptions=True)
 
 
+async def committed_offset(consumer: Any, place: Any) -> tuple[int, str] | None:
+    """Return the offset of the group of ``consumer`` for ``place``, with its metadata; None if there is none."""
+    found = await consumer._coordinator.fetch_committed_offsets([place])
+    offset = found.get(place)
+    return None if offset is None else (offset.offset, offset.metadata or "")
+
+
 async def patient(operation: Awaitable[R]) -> R:
     """Return the result of ``operation``. Raises ``TimeoutError`` after ``PATIENCE``.
 

@@ -73,8 +73,8 @@ class KafkaSink(Sink[T], Generic[T]):
         self._reconnect = checked_reconnect(owner, reconnect)
         self._prefix = _checked_prefix(owner, transactional_id_prefix)
         self._offsets_topic = self._checked_offsets_topic(owner, offsets_topic)
-        #: The owner of the output, by the name of the sink in its flow.
-        self._owners: dict[str, str] = {}
+        #: The owner of the output and the run, by the name of the sink in its flow.
+        self._runs: dict[str, tuple[str, str]] = {}
 
     async def writer(self, context: WriterContext) -> Writer[T]:
         mapper = await self._mapper(context.name)
@@ -82,9 +82,9 @@ class KafkaSink(Sink[T], Generic[T]):
             sending = SendingWriter(mapper, self._reconnect)
             await sending.open()
             return sending
-        owner = self._owners.setdefault(context.name, new_owner())
+        owner, run = self._runs.setdefault(context.name, (new_owner(), new_owner()))
         id = WriterId(self._prefix, owner, context.subtask, self._offsets_topic)
-        committer = self._committer(context.name, id)
+        committer = self._committer(context.name, id, run)
         try:
             await committer.open()
             await committer.begin()
@@ -102,30 +102,31 @@ class KafkaSink(Sink[T], Generic[T]):
         epochs = [PreparedMessages.of(one, sink=name) for one in committables]
         owners = {epoch.id.owner for epoch in epochs}
         check_one_owner(name, owners, output="messages")
+        run = new_owner()
         if epochs:
-            await self._recover(name, epochs)
-        self._owners[name] = owners.pop() if owners else new_owner()
+            await self._recover(name, epochs, run)
+        self._runs[name] = (owners.pop() if owners else new_owner(), run)
 
-    async def _recover(self, name: str, epochs: Sequence[PreparedMessages]) -> None:
+    async def _recover(self, name: str, epochs: Sequence[PreparedMessages], run: str) -> None:
         newest = max(epoch.checkpoint for epoch in epochs)
         known = {epoch.id: epoch for epoch in epochs}
         for id in known:
             mine = [epoch for epoch in epochs if epoch.id == id]
-            await self._recover_writer(name, id, mine, newest)
+            await self._recover_writer(name, id, mine, newest, run)
         # Writers of a later checkpoint, with more subtasks: their output would be written again.
         last = max(known, key=lambda id: id.writer)
         number = last.writer
         while True:
             number += 1
             id = WriterId(last.prefix, last.owner, number, last.topic)
-            if not await self._recover_writer(name, id, (), newest):
+            if not await self._recover_writer(name, id, (), newest, run):
                 return
 
     async def _recover_writer(
-        self, name: str, id: WriterId, epochs: Sequence[PreparedMessages], newest: int
+        self, name: str, id: WriterId, epochs: Sequence[PreparedMessages], newest: int, run: str
     ) -> bool:
         """Fence writer ``id``, and write its ``epochs``. Return True if the cluster knows it."""
-        committer = self._committer(name, id)
+        committer = self._committer(name, id, run)
         try:
             await committer.open()
             if committer.last is not None and committer.last > newest:
@@ -138,12 +139,14 @@ class KafkaSink(Sink[T], Generic[T]):
             for epoch in sorted(epochs, key=lambda epoch: epoch.checkpoint):
                 if epoch.blocks:
                     await committer.commit(epoch)
+            if committer.last is not None:
+                await committer.begin()
             return committer.last is not None
         finally:
             await committer.close()
 
-    def _committer(self, name: str, id: WriterId) -> EpochCommitter:
-        return EpochCommitter(name, self._connection, id, self._reconnect)
+    def _committer(self, name: str, id: WriterId, run: str) -> EpochCommitter:
+        return EpochCommitter(name, self._connection, id, run, self._reconnect)
 
     async def _mapper(self, name: str) -> OutputMapper[T]:
         """Return the mapper of a writer. Raises ``SinkError`` if the topic does not exist."""

@@ -8,12 +8,14 @@ visible together or not at all, so the number tells whether a committable was wr
 **Ids.** A writer's transactional id and group are both ``<prefix><owner>-<writer>``; the owner is a random id that the
 checkpoints carry from run to run (``owners.py``). The offset belongs to partition 0 of the topic. A new writer stores 0
 there. So a number that is missing later means that it was lost (offsets of unused groups expire after a week by
-default), or that this is another cluster. Then it cannot be known what was written, and recovery refuses.
+default), or that this is another cluster. Then it cannot be known what was written, and recovery refuses. A writer
+without output stores its number again every hour, so neither the number nor the transactional id expires.
 
 **Fencing.** A producer that starts with a transactional id ends the transaction of its predecessor, and makes it fail
 ("fenced"). Recovery starts one for each writer of the checkpoint, and only then reads the number: no process of an
 earlier run can write after it. Two jobs that resume from the same checkpoint have the same ids, and the second one
-fences the first.
+fences the first. A writer whose connection was lost needs a new producer, which would fence the successor in turn. So
+each run has a token of its own, stored as the metadata of the offset: a writer that finds another one is fenced.
 
 **In doubt.** If the connection is lost during a commit, a new producer with the same id ends the transaction in one way
 or the other, and the number tells which.
@@ -25,6 +27,7 @@ docs/decisions/065.
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -34,12 +37,13 @@ import msgspec
 
 from aflow.connect import Committable, SinkError
 from aflow.errors import RestoreError
-from aflow_connectors.commit_errors import foreign_committable
+from aflow_connectors.commit_errors import FENCED, foreign_committable
 from aflow_connectors.kafka.client import (
     LOST,
     Connection,
     abandon,
     aiokafka,
+    committed_offset,
     errors,
     patient,
 )
@@ -53,6 +57,9 @@ _ENCODER: Final = msgspec.msgpack.Encoder()
 #: Delay (ms) of attempts that the broker refuses while it completes the transaction before: a few are usual at each
 #: start of a writer. aiokafka waits 100.
 _BACKOFF_MS: Final = 20
+
+#: Time (s) after which a number is stored again.
+_REFRESH: Final = 3600.0
 
 #: Errors after which a new producer with the same id continues.
 _RENEWED: Final = (
@@ -146,26 +153,37 @@ class EpochCommitter:
     """Writes the epochs of one writer, each once. See the theory at the top of the module."""
 
     def __init__(
-        self, sink: str, connection: Connection, id: WriterId, reconnect: Reconnect
+        self, sink: str, connection: Connection, id: WriterId, run: str, reconnect: Reconnect
     ) -> None:
         self._sink = sink
         self._connection = connection
         self.id = id
+        self._run = run
         place = f"sink {sink!r}, {connection.place}, transactional id {id.name!r}"
         self._place = place
         self._retries = Retries(place, reconnect, lost=_RENEWED, failed=SinkError)
         self._producer: Any = None
         #: The number of the last checkpoint whose output was written; None: unknown.
         self.last: int | None = None
+        #: True once the token of this run is stored.
+        self._has_begun = False
+        #: Loop time at which the number was stored.
+        self._stored_at = 0.0
 
     async def open(self) -> None:
         """Fence all earlier producers of this id, and read ``last``. Raises ``SinkError``."""
         await self._retries.run(self._open)
+        self._stored_at = asyncio.get_running_loop().time()
 
     async def begin(self) -> None:
-        """Store 0 as ``last``, if nothing is stored: a new writer. Raises ``SinkError``."""
-        if self.last is None:
-            await self._retries.run(partial(self._write, 0, ()), renew=self._open)
+        """Store the token of this run, and 0 as ``last`` if nothing is stored: a new writer. Raises ``SinkError``."""
+        if not self._has_begun:
+            await self._retries.run(self._begin, renew=self._open)
+
+    async def refresh(self) -> None:
+        """Store ``last`` again if that was not done for long, or it would expire. Raises ``SinkError``."""
+        if asyncio.get_running_loop().time() - self._stored_at >= _REFRESH:
+            await self._retries.run(self._refresh, renew=self._open)
 
     async def commit(self, epoch: PreparedMessages) -> None:
         """Write the messages of ``epoch``, unless that was done before. Raises ``SinkError``."""
@@ -177,8 +195,19 @@ class EpochCommitter:
         if producer is not None:
             await abandon(producer)
 
+    async def _begin(self) -> None:
+        await self._write(0 if self.last is None else self.last, ())
+
+    async def _refresh(self) -> None:
+        if self._producer is None:
+            await self._open()
+        if self.last is not None:  # else it has expired already: the next commit says so
+            await self._write(self.last, ())
+
     async def _open(self) -> None:
         await self.close()
+        if self._has_begun:
+            await self._read_stored()  # if another run has begun, it must not be fenced
         producer = aiokafka.AIOKafkaProducer(
             **{"retry_backoff_ms": _BACKOFF_MS, **PRODUCER, **self._connection.options()},
             transactional_id=self.id.name,
@@ -186,12 +215,17 @@ class EpochCommitter:
         try:
             # It gets its producer id, for which a transaction of its predecessor must have ended.
             await self._connection.start(producer, SinkError)
-            self._producer = producer
-            self.last = await self._stored()
+            await self._read_stored()
         except errors.KafkaError as exc:
+            await abandon(producer)
             raise self._explained(exc) from exc
+        except BaseException:
+            await abandon(producer)
+            raise
+        self._producer = producer
 
-    async def _stored(self) -> int | None:
+    async def _read_stored(self) -> None:
+        """Read ``last``. Raises ``SinkError`` if another run has begun since this one."""
         consumer = aiokafka.AIOKafkaConsumer(
             **{"retry_backoff_ms": _BACKOFF_MS, **self._connection.common_options()},
             group_id=self.id.name,
@@ -200,9 +234,15 @@ class EpochCommitter:
         await self._connection.start(consumer, SinkError)
         try:
             marker = aiokafka.TopicPartition(self.id.topic, 0)
-            return cast("int | None", await patient(consumer.committed(marker)))
+            stored = await patient(committed_offset(consumer, marker))
+        except errors.KafkaError as exc:
+            raise self._explained(exc) from exc
         finally:
             await abandon(consumer)
+        self.last, run = (None, "") if stored is None else stored
+        if self._has_begun and run not in ("", self._run):  # it may have been reset by hand
+            raise SinkError(f"{self._place}: {FENCED}")
+        self._has_begun = run == self._run
 
     async def _write_epoch(self, epoch: PreparedMessages) -> None:
         if self._producer is None:
@@ -222,7 +262,7 @@ class EpochCommitter:
     async def _write(self, checkpoint: int, messages: Iterable[Output]) -> None:
         producer = self._producer
         marker = aiokafka.TopicPartition(self.id.topic, 0)
-        offset = aiokafka.OffsetAndMetadata(checkpoint, "")
+        offset = aiokafka.OffsetAndMetadata(checkpoint, self._run)
         try:
             await patient(producer.begin_transaction())
             await send(producer, messages)
@@ -233,15 +273,16 @@ class EpochCommitter:
         except BaseException:
             await self.close()  # cancelled within a transaction, or damaged messages
             raise
-        self.last = checkpoint
+        self.last, self._has_begun = checkpoint, True
+        self._stored_at = asyncio.get_running_loop().time()
 
     def _explained(self, exc: Exception) -> Exception:
         """Return ``exc``, or a ``SinkError`` if no further attempt can help."""
         if isinstance(exc, _FENCED):
             timeout = self._connection.settings.get("transaction_timeout_ms", 60_000)
             return SinkError(
-                f"{self._place}: fenced: another job has resumed from a checkpoint of this one and writes now, or a "
-                f"transaction took longer than transaction_timeout_ms ({timeout}; see client=)"
+                f"{self._place}: {FENCED}, or a transaction took longer than transaction_timeout_ms ({timeout}; see "
+                f"client=)"
             )
         is_lost = isinstance(exc, _RENEWED)
         return exc if is_lost else SinkError(f"{self._place}: {explained(exc)}")

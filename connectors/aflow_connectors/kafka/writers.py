@@ -121,6 +121,8 @@ class TransactionWriter(Writer[T]):
             )
         if epoch.blocks:
             await self._committer.commit(epoch)
+        else:
+            await self._committer.refresh()
         self._pending.discard(epoch.checkpoint)
 
     async def flush(self) -> None:

@@ -255,6 +255,10 @@ class RedisLink:
             raise self.error(
                 f"access is denied: {described(exc)}; check the user and the password in the URL, and its ACL"
             ) from exc
+        except _errors.ReadOnlyError as exc:
+            # After a failover the address may be that of another server, and this connection lasts.
+            await self._client.connection_pool.disconnect(inuse_connections=False)
+            raise RedisUnavailable(described(exc)) from exc
         except _LOST as exc:
             self.losses += 1
             raise RedisUnavailable(described(exc)) from exc

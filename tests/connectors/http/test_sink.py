@@ -333,6 +333,17 @@ async def test_after_a_crash_requests_are_sent_again_with_their_keys() -> None:
     assert len({key.split("-")[1] for key in ledger.applied}) == 1  # of one owner
 
 
+async def test_a_sink_that_is_no_longer_exactly_once_sends_what_its_checkpoint_has() -> None:
+    ledger = Ledger()
+    async with serving(ledger.handle) as url:
+        async with opened(HttpSink[Any](url, exactly_once=True), checkpoints=True) as writer:
+            await write(writer, numbers(3))
+            prepared = await _prepared(writer, 1)
+        await HttpSink[Any](url, exactly_once=False).recover("out", [prepared])
+
+    assert ledger.records == numbers(3)
+
+
 async def test_a_foreign_committable_is_refused() -> None:
     sink = HttpSink[Any]("http://127.0.0.1:1/", exactly_once=True)
     good = {"owner": "0" * 16, "subtask": 0, "checkpoint": 1, "bodies": [b"x"]}

@@ -95,7 +95,8 @@ class Broker:
             folder=folder,
         )
         self._properties.write_text(text if advertised is None else text + _SHORT_SESSIONS)
-        cluster = base64.urlsafe_b64encode(uuid.uuid4().bytes).decode().rstrip("=")
+        # With a first byte of 0, for one that begins with "-" would be taken for an option.
+        cluster = base64.urlsafe_b64encode(b"\0" + uuid.uuid4().bytes[1:]).decode().rstrip("=")
         self._run("kafka.tools.StorageTool", "format", "-t", cluster, "-c", str(self._properties))
         self._process: subprocess.Popen[bytes] | None = None
 
@@ -200,7 +201,7 @@ class Cluster:
         partition: int | None = 0,
         key: bytes | None = None,
         timestamps: Sequence[int] | None = None,
-        headers: Sequence[tuple[str, bytes]] = (),
+        headers: Sequence[tuple[str, bytes | None]] = (),
         transactions: Sequence[bool] | None = None,
     ) -> None:
         """Write ``values``; ``transactions``: each in a transaction of its own, which commits (True) or aborts."""
@@ -262,6 +263,16 @@ class Cluster:
                 [aiokafka.TopicPartition(topic, number) for number in numbers]
             )
             return found
+
+    async def commit(self, group: str, topic: str, offset: int) -> None:
+        """Set the offset of a group for partition 0."""
+        consumer = aiokafka.AIOKafkaConsumer(
+            bootstrap_servers=self.servers, group_id=group, enable_auto_commit=False
+        )
+        async with _started(consumer):
+            place = aiokafka.TopicPartition(topic, 0)
+            consumer.assign([place])
+            await consumer.commit({place: offset})
 
     async def committed(self, group: str, topic: str, partition: int = 0) -> int | None:
         """Return the offset that ``group`` has committed."""

@@ -267,6 +267,49 @@ async def test_a_job_that_was_taken_over_is_fenced(kafka: Cluster) -> None:
     assert await seen(kafka, topic) == [1]
 
 
+@pytest.mark.parametrize("has_written", [False, True], ids=["at its start", "after its output"])
+async def test_a_job_that_was_taken_over_while_it_had_no_connection_is_fenced(
+    kafka: Cluster, *, has_written: bool
+) -> None:
+    topic = await kafka.create()
+    zombie: Any = await opened(KafkaSink(kafka.servers, topic))
+    first = await prepared(zombie, [1], 1)
+    await zombie.commit(first)
+    late = await prepared(zombie, [2], 2)
+    await zombie._committer.close()  # a lost connection: it needs a new producer
+
+    successor = KafkaSink[Any](kafka.servers, topic)
+    await successor.recover("out", [first])
+    writer = await opened(successor)
+    if has_written:
+        await writer.commit(await prepared(writer, [20], 2))
+    with pytest.raises(SinkError, match="fenced: another job"):
+        await zombie.commit(late)
+    await zombie.close()
+    await writer.commit(await prepared(writer, [30], 3))  # it was not fenced in turn
+    await writer.close()
+
+    assert await seen(kafka, topic) == [1, *[20] * has_written, 30]
+
+
+async def test_a_writer_without_output_keeps_its_number_from_expiring(
+    kafka: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = await kafka.create()
+    writer: Any = await opened(KafkaSink(kafka.servers, topic))
+    await writer.commit(await prepared(writer, [1], 4))
+    group = writer._committer.id.name
+    await kafka.commit(group, topic, 99)  # a sign that it is not written at each checkpoint
+
+    await writer.commit(await prepared(writer, [], 5))
+    early = await kafka.committed(group, topic)
+    monkeypatch.setattr("aflow_connectors.kafka.transactions._REFRESH", 0.0)
+    await writer.commit(await prepared(writer, [], 6))
+    await writer.close()
+
+    assert (early, await kafka.committed(group, topic)) == (99, 4)
+
+
 @pytest.mark.parametrize("subtasks", [1, 2], ids=["same writers", "more writers since"])
 async def test_an_older_checkpoint_than_the_output_is_refused(
     kafka: Cluster, subtasks: int

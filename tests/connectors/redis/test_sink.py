@@ -586,6 +586,28 @@ async def test_a_server_without_memory_is_an_error_and_nothing_is_written(
     assert numbers(own_redis, stream) == list(range(1500))
 
 
+async def test_a_server_that_has_become_a_replica_is_connected_to_again(
+    own_redis: TestServer, stream: str
+) -> None:
+    writer: Any = await opened(to(own_redis, stream))
+    stored = await prepared(writer, n(1), 1)
+    before = await writer._link.command("CLIENT", "ID")
+
+    own_redis.command("REPLICAOF", "127.0.0.1", "1")
+    committing = asyncio.create_task(writer.commit(stored))
+    await asyncio.sleep(0.1)
+    was_done = committing.done()
+    own_redis.command("REPLICAOF", "NO", "ONE")
+    async with asyncio.timeout(300):
+        await committing
+    after = await writer._link.command("CLIENT", "ID")
+    await writer.close()
+
+    assert not was_done
+    assert before != after  # its address may be that of the new primary now
+    assert numbers(own_redis, stream) == [1]
+
+
 async def test_wrong_credentials_fail_at_once(own_redis: TestServer, stream: str) -> None:
     own_redis.command("ACL", "SETUSER", "writer", "on", ">right", "~*", "+@all", "-xadd")
 
