@@ -23,6 +23,7 @@ from aflow_connectors.postgres.text_values import (
     copy_lines,
     copy_payload,
     refuse_surrogates,
+    text_array,
     texts_of,
 )
 from aflow_connectors.rows import RowRejected
@@ -179,7 +180,8 @@ class Upsert:
     def __init__(self, table: TableColumns, key: Sequence[str]) -> None:
         self.table = table
         self._key = [table.names.index(name) for name in key]
-        types = ", ".join(f"${n}::text[]" for n in range(1, len(table.columns) + 1))
+        # Literals, since the client tests the class of each element of a list, twice.
+        types = ", ".join(f"${n}::text::text[]" for n in range(1, len(table.columns) + 1))
         names = ", ".join(f"c{n}" for n in range(len(table.columns)))
         casts = ", ".join(f"r.c{n}::{column.type}" for n, column in enumerate(table.columns))
         self._columns = ", ".join(map(quoted, table.names))
@@ -198,12 +200,12 @@ class Upsert:
     async def check(self, session: ServerSession) -> None:
         """Raise ``Rejected`` if the server rejects the statement."""
         await session.execute(
-            f"EXPLAIN {self.statement}", *[list[str]() for _ in self.table.columns]
+            f"EXPLAIN {self.statement}", *[text_array(()) for _ in self.table.columns]
         )
 
     async def write(self, session: ServerSession, rows: Sequence[TextRow]) -> None:
         """Write ``rows`` in a transaction. Raises ``RowRejected`` or ``Rejected``."""
-        last = list({tuple([row[n] for n in self._key]): row for row in rows}.values())
+        last = list(dict(zip(map(itemgetter(*self._key), rows), rows, strict=True)).values())
         try:
             await self._write(session, last)
         except Rejected as exc:
@@ -226,7 +228,7 @@ class Upsert:
             raise
 
     async def _write(self, session: ServerSession, rows: Sequence[TextRow]) -> None:
-        await session.execute(self.statement, *map(list, zip(*rows, strict=True)))
+        await session.execute(self.statement, *map(text_array, zip(*rows, strict=True)))
 
     async def _first_rejected(self, session: ServerSession, rows: Sequence[TextRow]) -> int:
         """Return the index of the first row that the table rejects, by trials that are rolled back."""

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from aflow.connect import SinkError
 from aflow_connectors.postgres import PostgresSink, PostgresUpsert
 from aflow_connectors.postgres.chunks import (
+    CopyRow,
     PlainTable,
     chunk_of,
     is_plain,
@@ -20,7 +21,7 @@ from aflow_connectors.postgres.chunks import (
 )
 from aflow_connectors.postgres.text_values import copy_payload
 from tests.connectors.postgres.conftest import Database
-from tests.connectors.postgres.writing import begun, prepared, put
+from tests.connectors.postgres.writing import begun, prepared, put, written
 
 COLUMNS = {
     "s": "smallint",
@@ -60,7 +61,7 @@ PLAIN_ROWS = st.tuples(
 
 @given(st.lists(PLAIN_ROWS, max_size=4), st.integers(0, 3))
 def test_a_staged_chunk_has_the_lines_of_its_rows(rows: list[tuple[Any, ...]], texts: int) -> None:
-    mixed = [*lines_of(rows[:texts]), *rows[texts:]]
+    mixed: list[CopyRow] = [*lines_of(rows[:texts]), *rows[texts:]]
 
     chunk = chunk_of(mixed)
 
@@ -102,7 +103,7 @@ async def test_plain_rows_are_the_same_committed_recovered_and_written_without_c
 ) -> None:
     columns = ", ".join(f"{name} {kind}" for name, kind in COLUMNS.items())
     await database.execute(
-        *(f"CREATE TABLE {table} (id integer PRIMARY KEY, {columns})" for table in "abc"),
+        *(f"CREATE TABLE {table} (id integer PRIMARY KEY, {columns})" for table in "abcde"),
     )
     rows = [(number, *row) for number, row in enumerate(ROWS)]
 
@@ -122,8 +123,10 @@ async def test_plain_rows_are_the_same_committed_recovered_and_written_without_c
     writer = await begun(upsert)
     await writer.commit(await prepared(writer, 1, *rows))
     await writer.close()
+    await written(sink("d"), *rows)
+    await written(PostgresUpsert[Any](database.address, "e", key="id", row=lambda row: row), *rows)
 
-    for table in "abc":
+    for table in "abcde":
         found = await database.fetch(f"SELECT * FROM {table} ORDER BY id")
         assert list(map(repr, found)) == list(map(repr, rows))
 
