@@ -29,8 +29,8 @@ class RowRejected(Exception):
 class RowMapper(Generic[T, R]):
     """Maps records to rows: by ``row``, or from the fields of the record without it.
 
-    ``convert`` converts the values of rows to types of the database. It raises ``TypeError`` or ``ValueError`` for an
-    unsupported one. ``refused`` returns the error for a record and a reason.
+    ``convert`` converts the values of rows, which are tuples, to types of the database. It raises ``TypeError`` or
+    ``ValueError`` for an unsupported one. ``refused`` returns the error for a record and a reason.
     """
 
     def __init__(
@@ -84,20 +84,20 @@ class RowMapper(Generic[T, R]):
             return cast(Sequence[tuple[object, ...]], rows)
         return [self._values(row) for row in rows]
 
-    def _values(self, row: object) -> Sequence[object]:
+    def _values(self, row: object) -> tuple[object, ...]:
         columns = self._columns
         values = _plain_sequence(row)
         if self._row is not None and values is not None:
             if len(values) != len(columns):
                 raise ValueError(f"row= gives {len(values)} values for the columns {columns}")
-            return values
+            return tuple(values)
         fields = fields_of(row)
         if self._exact and len(fields) > len(columns):
             extra = [name for name in fields if name not in columns]
             raise ValueError(
                 f"the table has no column {extra[0]!r}; columns= says which fields are written"
             )
-        return [fields[name] for name in columns]
+        return tuple([fields[name] for name in columns])
 
 
 def _plain_sequence(row: object) -> Sequence[object] | None:

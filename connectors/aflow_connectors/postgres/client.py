@@ -129,6 +129,23 @@ class ServerSession:
             )
             return int(tag.rpartition(" ")[2])
 
+    async def copy_rows(
+        self,
+        schema: str | None,
+        table: str,
+        columns: Sequence[str],
+        rows: Sequence[tuple[object, ...]],
+    ) -> int:
+        """Copy ``rows`` in binary format into ``table``: their values are of the types of the client.
+
+        Return their number.
+        """
+        async with self._errors():
+            tag: str = await self._connection.copy_records_to_table(
+                table, records=rows, columns=columns, schema_name=schema
+            )
+            return int(tag.rpartition(" ")[2])
+
     @asynccontextmanager
     async def transaction(self, isolation: str = "") -> AsyncGenerator[None]:
         """Run the block in a transaction, which is committed at its end."""

@@ -70,14 +70,15 @@ class _TableSink(Sink[T], Generic[T]):
         link = self._link(context.name)
         try:
             method = await self._looked_up(link)
-            lines = self._mapper(link, method.table.names, method.table.lines)
             if context.checkpoints and self.delivery is Delivery.TRANSACTIONAL:
                 staging = await self._staging(link, context.name, method)
-                writer = EpochWriter(link, lines, staging, context.subtask)
+                rows = self._mapper(link, method.table.names, method.table.copied())
+                writer = EpochWriter(link, rows, staging, context.subtask)
                 await writer.open()
                 return writer
             if isinstance(method, Append):
-                return BatchWriter(link, lines, method.write, self.table)
+                rows = self._mapper(link, method.table.names, method.table.copied())
+                return BatchWriter(link, rows, method.write, self.table)
             texts = self._mapper(link, method.table.names, method.table.texts)
             return BatchWriter(link, texts, method.write, self.table)
         except BaseException:

@@ -7,7 +7,7 @@ Tables, in the schema of the target:
 
 - ``_aflow_owners``: the current run of each owner. ``recover`` starts a new one, so a former run that still lives
   cannot commit any more (a fencing token).
-- ``_aflow_staged``: chunks, in the text format of COPY, until they are committed.
+- ``_aflow_staged``: chunks, as of ``chunk_of``, until they are committed.
 - ``_aflow_commits``: the last committed checkpoint of each writer.
 
 Invariant: rows of an epoch, the number of their checkpoint, and the removal of their chunks are one transaction. So
@@ -26,6 +26,7 @@ from aflow.connect import Committable
 from aflow.errors import RestoreError
 from aflow_connectors.commit_errors import foreign_committable
 from aflow_connectors.owners import is_owner
+from aflow_connectors.postgres.chunks import payload_of
 from aflow_connectors.postgres.client import ServerSession
 from aflow_connectors.postgres.table import TableColumns, WriteMethod, quoted
 
@@ -194,8 +195,8 @@ class Staging:
             return
         count = 0
         for number in range(prepared.chunks):
-            payload = await self._chunk(session, prepared, number) if kept is None else kept[number]
-            count += await self.method.load(session, payload) if payload else 0
+            chunk = await self._chunk(session, prepared, number) if kept is None else kept[number]
+            count += await self.method.load(session, payload_of(chunk)) if chunk else 0
         await self.method.finish(session)
         await self.mark(session, prepared)
         if count != prepared.rows:

@@ -6,14 +6,15 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, TypeVar, cast
 
 from aflow.connect import Batch, Committable, ConnectorError, Writer
 from aflow.errors import shown
+from aflow_connectors.postgres.chunks import CopyRow, PlainRow, chunk_of, is_plain, lines_of
 from aflow_connectors.postgres.client import ConnectionLost, Rejected, ServerLink, ServerSession
 from aflow_connectors.postgres.staged_rows import Fenced, PreparedEpoch, Staging, WrongCount
 from aflow_connectors.postgres.table import advice
-from aflow_connectors.postgres.text_values import TextRejected, copy_payload, values_of_line
+from aflow_connectors.postgres.text_values import TextRejected, values_of_line
 from aflow_connectors.rows import RowMapper, RowRejected
 
 T = TypeVar("T")
@@ -88,15 +89,14 @@ class EpochWriter(Writer[T]):
     """
 
     def __init__(
-        self, link: ServerLink, rows: RowMapper[T, str], staging: Staging, number: int
+        self, link: ServerLink, rows: RowMapper[T, CopyRow], staging: Staging, number: int
     ) -> None:
         self._link = link
         self._rows = rows
         self._staging = staging
         self._number = number
         self._place = f"{link.server.place}, table {staging.table.full_name}"
-        #: Lines of COPY.
-        self._buffer: list[str] = []
+        self._buffer: list[CopyRow] = []
         self._epoch = _Epoch(0)
         #: Prepared epochs that wait for their commit, by their checkpoint.
         self._sealed: dict[int, _Epoch] = {}
@@ -182,12 +182,12 @@ class EpochWriter(Writer[T]):
         """Begin to send the first ``count`` rows of the buffer. Raises the failure of the preceding chunk."""
         rows = self._buffer[:count]
         try:
-            payload = copy_payload(rows)
+            chunk = chunk_of(rows)
         except TextRejected as exc:
             raise self._refused(rows[exc.index], exc) from exc
         await self._end_sending()
         del self._buffer[:count]
-        self._sending = self._group.create_task(self._sent(self._epoch, rows, payload))
+        self._sending = self._group.create_task(self._sent(self._epoch, rows, chunk))
 
     async def _end_sending(self) -> None:
         """Wait until no chunk is in flight. Raises ``SinkError`` if the last one was not staged."""
@@ -204,28 +204,28 @@ class EpochWriter(Writer[T]):
             # Unlike an await of the task, this does not cancel it with the caller.
             await asyncio.wait([self._sending])
 
-    async def _sent(self, epoch: _Epoch, rows: Sequence[str], payload: bytes) -> Exception | None:
+    async def _sent(self, epoch: _Epoch, rows: Sequence[CopyRow], chunk: bytes) -> Exception | None:
         """Send a chunk, and return the failure."""
         try:
-            await self._send(epoch, rows, payload)
+            await self._send(epoch, rows, chunk)
         except (
             Exception
         ) as exc:  # also a bug, which must not end the task that has entered the group
             return exc
         return None
 
-    async def _send(self, epoch: _Epoch, rows: Sequence[str], payload: bytes) -> None:
+    async def _send(self, epoch: _Epoch, rows: Sequence[CopyRow], chunk: bytes) -> None:
         """Stage a chunk, and load it in the transaction. Raises ``SinkError``."""
         stage = partial(
             self._staging.stage,
             writer=self._number,
             epoch=epoch.number,
             number=epoch.chunks,
-            payload=payload,
+            payload=chunk,
         )
         # Two connections, so two processes of the server.
         async with asyncio.TaskGroup() as group:
-            loading = group.create_task(_failure(self._load(epoch, payload)))
+            loading = group.create_task(_failure(self._load(epoch, rows, chunk)))
             staged = group.create_task(_failure(self._link.attempt(stage)))
         failure = loading.result() or staged.result()
         if isinstance(failure, RowRejected):
@@ -236,27 +236,33 @@ class EpochWriter(Writer[T]):
             raise self._link.error(f"cannot stage rows: {failure}") from failure
         epoch.rows += len(rows)
         epoch.chunks += 1
-        epoch.kept_bytes += len(payload)
+        epoch.kept_bytes += len(chunk)
         if epoch.kept_bytes > _KEPT:
             epoch.kept = None
         if epoch.kept is not None:
-            epoch.kept.append(payload)
+            epoch.kept.append(chunk)
 
-    def _refused(self, line: str, reason: Exception) -> Exception:
+    def _refused(self, row: CopyRow, reason: Exception) -> Exception:
+        (line,) = lines_of((row,))
         fields = dict(zip(self._staging.table.names, values_of_line(line), strict=True))
         return self._link.error(
             f"table {self._staging.table.name!r} cannot take row {shown(fields)}: {reason}"
         )
 
-    async def _load(self, epoch: _Epoch, payload: bytes) -> None:
+    async def _load(self, epoch: _Epoch, rows: Sequence[CopyRow], chunk: bytes) -> None:
         """Load a chunk in the transaction of the epoch, unless that was given up. Raises ``RowRejected``."""
         if not epoch.is_checked:
             return
         try:
             if epoch.session is None:
                 await self._begin(epoch)
-            if epoch.session is not None:
-                await self._staging.method.load(epoch.session, payload)
+            if epoch.session is None:
+                return
+            method = self._staging.method
+            if is_plain(chunk):
+                await method.load_plain(epoch.session, cast(Sequence[PlainRow], rows))
+            else:
+                await method.load(epoch.session, chunk)
         except ConnectionLost:
             self._give_up(epoch)
         except Rejected as exc:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Final, TypeVar, cast, overload
@@ -125,8 +124,11 @@ class ObjectReader(Reader[T]):
         self._e_tag = e_tag
 
     async def read(self, limit: int) -> Chunk[T] | None:
+        # Hot path of the source. Files have no times, so a chunk has no other parts; `replace` takes twice as long.
         chunk = await self._reader.read(limit)
-        return None if chunk is None else replace(chunk, position=(self._e_tag, chunk.position))
+        if chunk is None:
+            return None
+        return Chunk(chunk.values, (self._e_tag, chunk.position), rejected=chunk.rejected)
 
     async def close(self) -> None:
         await self._reader.close()
