@@ -20,8 +20,8 @@ from tests.examples.flights.runs import Answers, answers
 EXAMPLES = Path(__file__).parents[3] / "examples"
 
 #: A tenth of the year, with all that is rare in it: the longest delays (9 January, 15 June), a blizzard (8 February),
-#: storms (30 January), the impossible wind (12 February), both changes of the clocks (10 March, 3 November), and the days at the end of the
-#: year without weather. No result except the yearly sums depends on flights that are more than two days apart.
+#: storms (30 January), the impossible wind (12 February), both changes of the clocks (10 March, 3 November), and the
+#: days at the end of the year without weather. No result but the yearly sums depends on flights of distant days.
 DAYS = re.compile(
     r"2013,(1,(7|8|9|10|11|30|31)|2,(8|9|1[0-8])|3,(8|9|1[0-2])|6,1[3-7]|11,[1-5]|12,(2[6-9]|3[01])),"
 )
