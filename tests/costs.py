@@ -51,11 +51,6 @@ settings.register_profile(UNIT, settings.get_profile(ALL), max_examples=10)
 settings.load_profile(SUITE)
 
 
-#: Objects between two garbage collections, ten times as many as in Python 3.11: they took 6 % of the time of tests of
-#: machines.
-_OBJECTS: Final = 7_000
-
-
 def pytest_configure() -> None:
     os.fsync = check_descriptor
     setattr(_PROVIDERS, _READ_CONSTANTS, _constants)
@@ -95,7 +90,6 @@ def pytest_collection_finish() -> None:
     """Exempt the collected tests from garbage collections: a full one took 0.3 s."""
     gc.enable()
     gc.freeze()
-    gc.set_threshold(_OBJECTS)
 
 
 @pytest.hookimpl(trylast=True)

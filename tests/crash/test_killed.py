@@ -25,7 +25,7 @@ RECORDS = 400
 
 @pytest.fixture(scope="module")
 def settings(tmp_path_factory: pytest.TempPathFactory) -> Settings:
-    return replace(inputs(tmp_path_factory.mktemp("crash"), RECORDS), every_ms=100)
+    return replace(inputs(tmp_path_factory.mktemp("crash"), RECORDS), every_ms=30)
 
 
 @pytest.fixture(scope="module")
