@@ -42,9 +42,7 @@ def measure(records: int, rounds: int) -> Iterator[Measurement]:
 def _source(path: Path, records: int, rounds: int) -> Measurement:
     async def in_aflow() -> int:
         flow, out = af.Flow("read"), af.CollectSink[int]()
-        flow.source(DeltaSource[dict[str, Any]](path), name="in").map(lambda row: int(row["n"])).to(
-            out
-        )
+        flow.source(DeltaSource[dict[str, Any]](path), name="in").map(lambda row: row["n"]).to(out)
         await flow.run()
         return sum(out.values)
 

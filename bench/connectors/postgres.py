@@ -67,7 +67,7 @@ def _source(address: str, records: int, rounds: int) -> Measurement:
     async def in_aflow() -> int:
         flow, out = af.Flow("read"), af.CollectSink[int]()
         rows = flow.source(PostgresTable(address, "source", key="n", page=BATCH), name="in")
-        rows.map(lambda row: int(row["n"])).to(out)
+        rows.map(lambda row: row["n"]).to(out)
         await flow.run()
         return sum(out.values)
 

@@ -51,7 +51,7 @@ def measure_changes(address: str, records: int, rounds: int) -> Measurement:
                 until="now",
             )
             rows = flow.source(changes, name="in")
-            rows.map(lambda change: 0 if change.after is None else int(change.after["n"])).to(out)
+            rows.map(lambda change: 0 if change.after is None else change.after["n"]).to(out)
             await flow.run()
         return sum(out.values)
 

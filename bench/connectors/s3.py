@@ -45,7 +45,7 @@ def _source(server: S3Server, bucket: Any, records: int, rounds: int) -> Measure
     async def in_aflow() -> int:
         flow, out = af.Flow("read"), af.CollectSink[int]()
         source = JsonLinesObjects(f"s3://{server.bucket}/source/", client=server.client)
-        flow.source(source, name="in").map(lambda row: int(row["n"])).to(out)
+        flow.source(source, name="in").map(lambda row: row["n"]).to(out)
         await flow.run()
         return sum(out.values)
 

@@ -6,20 +6,15 @@ from datetime import timedelta
 from typing import Any
 
 from aflow.errors import FlowDefinitionError, shown
+from aflow_connectors import broker_arguments
 from aflow_connectors.formats import Format, Json
 
 
 def checked_format(owner: str, of: type[Any] | None, format: Format[Any] | None) -> Format[Any]:
     """Return ``format``, by default JSON of type ``of``. Raises ``FlowDefinitionError`` for both and other types."""
-    if format is None:
-        return Json(of)
-    if of is not None:
+    if format is not None and of is not None:
         raise FlowDefinitionError(f"{owner}: of= is for JSON; with format= leave it out")
-    if not isinstance(format, Format):
-        raise FlowDefinitionError(
-            f"{owner}: format= must be a Format, like Json(), not {shown(format)}"
-        )
-    return format
+    return broker_arguments.checked_format(owner, "format", format, Json(of))
 
 
 def checked_seconds(owner: str, argument: str, duration: object) -> float:

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Final, cast
 
 from aflow_connectors.nats.client import NatsSession, NatsUnavailable, checked_answer
+from aflow_connectors.nats.reply_subject import numbers_of
 
 NatsMessage = tuple[str, bytes, dict[str, str]]
 """Subject, data and headers."""
@@ -135,11 +136,12 @@ class _Pages:
 
     def on_message(self, message: Any) -> None:
         headers = cast("dict[str, str]", message.headers or {})
-        if not message.reply:
+        numbers = numbers_of(message.reply)
+        if numbers is None:
             self.status = headers.get("Status", "")
         else:
             self.count += 1
-            self.last = sequence_of(message.reply)
+            self.last = numbers.sequence
             if _ID in headers:
                 self.ids.add(headers[_ID])
         self._changed.set()
@@ -151,9 +153,3 @@ class _Pages:
             while self.count < count and self.status is None:
                 await self._changed.wait()
                 self._changed.clear()
-
-
-def sequence_of(reply: str) -> int:
-    """Return the sequence of a message of a consumer."""
-    fields = reply.split(".")
-    return int(fields[7 if len(fields) > 9 else 5])

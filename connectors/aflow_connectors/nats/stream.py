@@ -35,6 +35,7 @@ from aflow_connectors.nats.client import (
     NatsUnavailable,
 )
 from aflow_connectors.nats.publications import NO_MESSAGES
+from aflow_connectors.nats.reply_subject import numbers_of
 
 T = TypeVar("T")
 
@@ -313,14 +314,11 @@ class JetStreamReader(Reader[T], Generic[T]):
 
     def _on_message(self, message: Any) -> None:
         self._arrived.set()
-        fields = message.reply.split(".")
-        if not message.reply.startswith("$JS.ACK."):
+        numbers = numbers_of(message.reply)
+        if numbers is None:
             self._on_status(message.headers or {})
             return
-        # $JS.ACK.<stream>.<consumer>.<deliveries>.<sequence>.<number>.<time>.<pending>; with a domain and an account
-        # hash before the stream in some versions, and a random part at the end.
-        shift = 2 if len(fields) > 9 else 0
-        sequence, number, time = (int(fields[index + shift]) for index in (5, 6, 7))
+        sequence, number, time = numbers
         if number != self._next_number:
             self._problem = f"message {self._next_number} of the consumer is missing"
             return

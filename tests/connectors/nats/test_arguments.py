@@ -14,7 +14,7 @@ from aflow.errors import FlowDefinitionError
 from aflow_connectors.formats import Raw
 from aflow_connectors.nats import NatsSink, NatsSource
 from aflow_connectors.nats.output import StreamLimits
-from aflow_connectors.nats.publications import sequence_of
+from aflow_connectors.nats.reply_subject import numbers_of
 
 URL = "nats://localhost:4222"
 source: Callable[..., Any] = NatsSource
@@ -107,5 +107,7 @@ def test_a_stream_captures_subjects_as_the_server_does(
 
 
 def test_a_sequence_is_read_from_both_forms_of_a_reply() -> None:
-    assert sequence_of("$JS.ACK.stream.consumer.1.42.7.1700000000000000000.0") == 42
-    assert sequence_of("$JS.ACK._.hash.stream.consumer.1.42.7.1700000000000000000.0.x") == 42
+    numbers = (42, 7, 1_700_000_000_000_000_000)
+    assert numbers_of("$JS.ACK.stream.consumer.1.42.7.1700000000000000000.0") == numbers
+    assert numbers_of("$JS.ACK._.hash.stream.consumer.1.42.7.1700000000000000000.0.x") == numbers
+    assert numbers_of("") is None

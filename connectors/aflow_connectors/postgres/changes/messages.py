@@ -235,10 +235,10 @@ def _columns_of_short(messages: Sequence[bytes]) -> list[Sequence[Value]] | None
         return None
     rows = [data[_ROW_AT:].split(_ZEROS) for data in messages]
     (count,) = _COUNT.unpack_from(messages[0], _ROW_AT)
-    if set(map(len, rows)) != {count + 1} or len({row[0] for row in rows}) != 1:
+    if not count or set(map(len, rows)) != {count + 1}:
         return None
-    _, *columns = zip(*rows, strict=True)
-    if not columns:
+    before, *columns = zip(*rows, strict=True)
+    if len(set(before)) != 1:
         return None
     return [
         *(list(map(_WITHOUT_MARK, column)) for column in columns[:-1]),

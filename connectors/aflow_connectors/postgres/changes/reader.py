@@ -431,9 +431,10 @@ class ChangesReader(Reader[Change[T]], Generic[T]):
 
     def _records(self, records: Sequence[Change[T] | BadRecord]) -> Chunk[Change[T]]:
         # Hot path of the source.
-        rejected = [one for one in records if isinstance(one, BadRecord)]
+        rejected: list[BadRecord] = []
         values = cast(Sequence[Change[T]], records)
-        if rejected:
+        if BadRecord in set(map(type, records)):
+            rejected = [one for one in records if isinstance(one, BadRecord)]
             values = [one for one in records if not isinstance(one, BadRecord)]
         now = asyncio.get_running_loop().time()
         idle, self._is_idle = self._is_idle and not records, False

@@ -15,7 +15,7 @@ from aflow.errors import FlowDefinitionError, described, shown
 from aflow_connectors.declared_types import fields_by_name, without_none
 from aflow_connectors.json_decoder import converter
 from aflow_connectors.postgres.changes.column_values import Load, loader
-from aflow_connectors.postgres.changes.messages import UNCHANGED
+from aflow_connectors.postgres.changes.messages import UNCHANGED, Unchanged
 
 
 class RowUnsuitable(Exception):
@@ -105,15 +105,16 @@ class RowDecoder:
         there are no columns.
         """
         # Hot path of the source: loops in C.
-        if not columns or any(UNCHANGED in column for column in columns):
+        classes = [set(map(type, column)) for column in columns]
+        if not columns or any(Unchanged in one for one in classes):
             return None
         names = [name for name, _ in self._columns]
         try:
             loaded = [
-                [None if value is None else load(value) for value in column]
-                if None in column
-                else list(map(load, column))
-                for (_, load), column in zip(self._columns, columns, strict=True)
+                list(map(load, column))
+                if found == {bytes}
+                else [None if value is None else load(value) for value in column]
+                for (_, load), column, found in zip(self._columns, columns, classes, strict=True)
             ]
             records = [dict(zip(names, row, strict=False)) for row in zip(*loaded, strict=True)]
             if self._convert is not None:

@@ -6,7 +6,8 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from itertools import groupby, repeat
-from typing import Any, Generic, TypeVar
+from operator import attrgetter
+from typing import Any, Final, Generic, TypeVar
 
 from aflow.connect import BadRecord, SourceError
 from aflow_connectors.bad_records import BadRecords
@@ -36,6 +37,8 @@ from aflow_connectors.postgres.changes.transactions import TableChange, Transact
 T = TypeVar("T")
 
 _logger = logging.getLogger("aflow.connectors")
+
+_TIME: Final = attrgetter("time")
 
 
 class TableChanges(Generic[T]):
@@ -299,12 +302,8 @@ class TableChanges(Generic[T]):
 
 def epoch_millis(changes: Sequence[Change[Any]]) -> list[int]:
     """Return the times of changes in epoch ms."""
+    # Hot path of the source. The changes of a transaction share their time.
     times: list[int] = []
-    last: datetime | None = None
-    millis = 0
-    for change in changes:
-        if change.time is not last:
-            last = change.time
-            millis = round(last.timestamp() * 1000)
-        times.append(millis)
+    for time, same in groupby(map(_TIME, changes)):
+        times += [round(time.timestamp() * 1000)] * len(list(same))
     return times
