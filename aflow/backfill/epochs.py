@@ -64,7 +64,7 @@ from aflow.state.snapshot import OperatorSnapshot
 
 @dataclass(frozen=True, slots=True)
 class EpochPart:
-    """What one task of a keyed step has left at the end of an epoch."""
+    """State that one task of a keyed step has left at the end of an epoch."""
 
     step: str
     subtask: int
