@@ -2,6 +2,7 @@
 
 In a keyed fragment the watermark is ideal: after a record with timestamp t it is t - 1, since all earlier records have
 been read. It is emitted before each batch or, if user code with timers must observe time, between any two timestamps.
+In an epoch of a stream it begins at the watermark before the epoch and ends at that after it.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 from aflow.backfill.blocks import ExchangedRows, Inbox, InputRows
+from aflow.backfill.epoch_time import EpochWatermarks
 from aflow.backfill.fragments import Fragment
 from aflow.errors import InternalError
 from aflow.machines.batch_size import BatchSize
@@ -125,7 +127,11 @@ class OrderedRowEmitter:
     """Rows of one or two exchanges, each emitted to its input port of the step that reads by key."""
 
     def __init__(
-        self, input_ports: Sequence[Output], fragment: Fragment, until: Timestamp | None
+        self,
+        input_ports: Sequence[Output],
+        fragment: Fragment,
+        until: Timestamp | None,
+        watermarks: EpochWatermarks | None = None,
     ) -> None:
         self._input_ports = input_ports
         self._watermark_per_timestamp = fragment.watermark_per_timestamp
@@ -133,13 +139,18 @@ class OrderedRowEmitter:
         end = MAX_TIMESTAMP if until is None else until - fragment.end_margin - self._watermark_lag
         self._end = max(end, MIN_TIMESTAMP)
         self._watermark = MIN_TIMESTAMP
+        #: Least watermark that a record meets: over history all are in order, in an epoch some may be late.
+        self._start = MIN_TIMESTAMP
+        if watermarks is not None:
+            self._start = max(watermarks.before - fragment.end_margin, MIN_TIMESTAMP)
+            self._end = min(self._end, max(watermarks.after - fragment.end_margin, MIN_TIMESTAMP))
 
     def push(self, block: InputRows, start: int, stop: int) -> int:
         """Emit rows from ``start`` to ``stop`` (exclusive) at most, of one input; return the index after the last
         one."""
         assert isinstance(block, ExchangedRows)
         times = block.times
-        self._advance(times[start] - self._watermark_lag)
+        self._advance(max(times[start] - self._watermark_lag, self._start))
         if self._watermark_per_timestamp:
             stop = bisect_right(times, times[start], start, stop)
         if len(self._input_ports) > 1:

@@ -11,11 +11,12 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, Final, TypeAlias
 
 from aflow.backfill.blocks import Inbox, Outbox
+from aflow.backfill.epoch_time import EpochWatermarks
 from aflow.backfill.exit_writer import TOGETHER, ExitWriter
 from aflow.backfill.feed import Feed, OrderedRowEmitter, SourceRowEmitter
 from aflow.backfill.fragments import Exit, Fragment
@@ -64,6 +65,8 @@ class Partition:
     until: Timestamp | None = None
     begins: Timestamp | None = None
     key_groups: int = DEFAULT_KEY_GROUPS
+    watermarks: EpochWatermarks | None = None
+    """For one epoch of a stream, whose watermark begins and ends there; None for history."""
     changes: bool = False
     """True if only the changes to the restored state are captured at the end, where the step keeps track of them."""
 
@@ -85,6 +88,8 @@ class FragmentResult:
     """Records at or after the end of the history."""
     skipped: int = 0
     """Records before its beginning."""
+    newest: Mapping[str, Timestamp] = field(default_factory=dict[str, Timestamp])
+    """Newest timestamp (epoch ms) that each step of ``Fragment.cuts_at`` has assigned, if it has assigned any."""
 
 
 async def run_fragment(
@@ -193,6 +198,11 @@ class _Run:
             },
             left_out=sum(one.left_out for one in stamps),
             skipped=sum(one.skipped for one in stamps),
+            newest={
+                one.name: one.newest
+                for one in stamps
+                if one.newest is not None and one.name in self._fragment.cuts_at
+            },
         )
 
     async def _restore(self, head: Operator, budget: LoopBudget) -> bool:
@@ -204,8 +214,14 @@ class _Run:
 
     @property
     def _keeps_state(self) -> bool:
-        """True if a live job continues from the state that is left. Otherwise its types need not be declared."""
-        return self._fragment.keyed and self._partition.until is not None
+        """True if a live job, or the next epoch, continues from the state that is left.
+
+        Otherwise its types need not be declared.
+        """
+        partition = self._partition
+        return self._fragment.keyed and (
+            partition.until is not None or partition.watermarks is not None
+        )
 
     def _feed(
         self, inbox: Inbox, environment: TaskEnvironment, chain: OperatorChain, turn: Turn
@@ -213,9 +229,12 @@ class _Run:
         size = self._options.batch_size(self._fragment.nodes, turn)
         until = self._partition.until
         emitter = (
-            OrderedRowEmitter(chain.input_ports, self._fragment, until)
+            OrderedRowEmitter(chain.input_ports, self._fragment, until, self._partition.watermarks)
             if self._fragment.keyed
-            else SourceRowEmitter(chain.input_ports[0], ends_time=until is None)
+            else SourceRowEmitter(
+                chain.input_ports[0],
+                ends_time=until is None and self._partition.watermarks is None,
+            )
         )
         return Feed(inbox, emitter, size, self._options.clock, environment.loop.resume)
 

@@ -17,7 +17,8 @@ class StampOperator(Operator):
     History is sorted by event time at the next exchange, which has the watermark of that order; a function upstream of
     it that reads the watermark sees none. Records from ``until`` (epoch ms) on are excluded: the live job processes
     them, and excludes earlier ones by the same timestamps. ``left_out`` counts them. So are records before ``begins``,
-    and ``skipped`` counts those: an earlier backfill has processed all that its rows held of them.
+    and ``skipped`` counts those: an earlier backfill has processed all that its rows held of them. ``newest`` is for
+    the watermark of the next epoch of a stream.
     """
 
     def __init__(
@@ -31,6 +32,8 @@ class StampOperator(Operator):
         self._until = MAX_TIMESTAMP + 1 if until is None else until
         self._begins = MIN_TIMESTAMP if begins is None else begins
         self.left_out = 0
+        #: Newest timestamp, of records that are excluded too; None before the first one.
+        self.newest: Timestamp | None = None
         self.skipped = 0
 
     def open(self, context: OperatorContext) -> None:
@@ -47,6 +50,7 @@ class StampOperator(Operator):
 
     def _emit(self, batch: Batch[Any], times: list[Timestamp]) -> None:
         oldest, newest, begins, until = min(times), max(times), self._begins, self._until
+        self.newest = newest if self.newest is None else max(self.newest, newest)
         if newest > MAX_TIMESTAMP or oldest < MIN_TIMESTAMP:
             self._event_time.check_range(batch, times)
         if newest >= until or oldest < begins:

@@ -98,6 +98,14 @@ class EventTimeOperator(Operator):
         """True if the source emits the watermarks."""
         return self._strategy.from_source
 
+    @property
+    def lag(self) -> int | None:
+        """Distance (ms) of the watermark from the newest timestamp; None if something else decides the watermark."""
+        if self.from_source:
+            return None
+        generator = self._strategy.generator()
+        return generator.lag if isinstance(generator, BoundedOutOfOrderness) else None
+
     def open(self, context: OperatorContext) -> None:
         super().open(context)
         if self.from_source:

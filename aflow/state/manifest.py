@@ -95,6 +95,10 @@ class StreamPosition:
     """Moment (epoch ms) before which records are skipped, from the savepoint with which the stream began."""
     restored: str = ""
     """Folder of that savepoint; empty without one."""
+    until: Timestamp | None = None
+    """Moment (epoch ms) from which on records are left to the live job."""
+    newest: Timestamp | None = None
+    """Newest timestamp of all records so far (epoch ms), also of those."""
     prepared: Mapping[str, tuple[bytes, ...]] = field(default_factory=dict[str, tuple[bytes, ...]])
     """Encoded committables of the epoch, by sink."""
 

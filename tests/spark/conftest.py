@@ -7,7 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any, cast
 
 import pytest
 
@@ -39,6 +39,8 @@ def needs_spark() -> None:
 @pytest.fixture(scope="session")
 def spark(needs_spark: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
     """The one session of this process: local[2], 2 shuffle partitions, UTC, no web UI."""
+    from pyspark import java_gateway
+
     folder = tmp_path_factory.mktemp("spark")
     session = local_session(
         "tests",
@@ -48,6 +50,8 @@ def spark(needs_spark: None, tmp_path_factory: pytest.TempPathFactory) -> Iterat
             "spark.executorEnv.PYTHONPATH": str(PROJECT / "examples"),
         },
     )
+    # Its thread serves all streams of the process: it is not one that a test leaves behind.
+    cast(Any, java_gateway).ensure_callback_server_started(cast(Any, session.sparkContext)._gateway)
     yield session
     session.stop()
 

@@ -129,10 +129,7 @@ class Calls:
         except Exception as exc:
             if not is_spark_error(exc):
                 raise
-            error = self._error(f"{doing} failed: {error_summary(exc)}")
-            if frames := user_frames(exc):
-                error.add_note(frames)
-            raise error from exc
+            raise connector_error(exc, doing, self._error) from exc
         finally:
             done.set()
 
@@ -164,6 +161,16 @@ def is_spark_error(exc: Exception) -> bool:
     return isinstance(exc, (ConnectionError, EOFError)) or any(
         kind.__module__.partition(".")[0] in _SPARK_PACKAGES for kind in type(exc).__mro__
     )
+
+
+def connector_error(
+    exc: Exception, doing: str, error: type[ConnectorError] = ConnectorError
+) -> ConnectorError:
+    """Return a Spark error as an ``error``: one line that names ``doing``, with the frames of user code as a note."""
+    made = error(f"{doing} failed: {error_summary(exc)}")
+    if frames := user_frames(exc):
+        made.add_note(frames)
+    return made
 
 
 def error_summary(exc: BaseException) -> str:

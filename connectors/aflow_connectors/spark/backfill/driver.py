@@ -200,19 +200,9 @@ class Backfill:
         self._check_not_cancelled()
 
     def _write_table(self, sink: str, destination: TableDestination) -> Sequence[Committable]:
-        table = self._table(sink, destination)
+        table = table_of_exits(self.staging, self._exits_into(sink), sink, destination.columns())
         scratch = f"{self.shared}/results-{len(self._prepared)}"
         return destination.write(table, records=self._records_into(sink), scratch=scratch)
-
-    def _table(self, sink: str, destination: TableDestination) -> DataFrame | None:
-        """Return the records of a sink in columns; None if there are no records and no columns are declared."""
-        rows = self.staging.rows_of_exits(self._exits_into(sink))
-        schema = destination.columns() or _first_columns(rows, sink)
-        if schema is None:
-            return None
-        owner = f"sink {sink!r}"
-        columns = RowsOut(declared(schema, owner=owner), owner=owner)
-        return map_in_arrow(rows, decoder_function(columns, sink=sink), schema)
 
     def _destinations(self) -> list[AnyDestination]:
         return [one for one in self.sinks.values() if one is not None]
@@ -251,6 +241,25 @@ class Backfill:
 
     def _record_time(self, description: str, began: float) -> None:
         self.seconds[description] = time.monotonic() - began
+
+
+def table_of_exits(
+    runner: FragmentRunner,
+    exits: Sequence[tuple[Fragment, Exit]],
+    sink: str,
+    schema: StructType | None,
+) -> DataFrame | None:
+    """Return the records of the exits into a sink, with the columns of ``schema``.
+
+    Without ``schema`` the columns are those of the first records; None if there are no records either.
+    """
+    rows = runner.rows_of_exits(exits)
+    schema = schema or _first_columns(rows, sink)
+    if schema is None:
+        return None
+    owner = f"sink {sink!r}"
+    columns = RowsOut(declared(schema, owner=owner), owner=owner)
+    return map_in_arrow(rows, decoder_function(columns, sink=sink), schema)
 
 
 def _first_columns(rows: DataFrame, sink: str) -> StructType | None:

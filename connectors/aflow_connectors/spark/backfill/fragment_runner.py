@@ -8,7 +8,7 @@ the order of event time.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from itertools import groupby
@@ -124,7 +124,7 @@ class FragmentRunner:
             fragment.index,
         ]
 
-    def rows_of_exits(self, exit_list: list[tuple[Fragment, Exit]]) -> DataFrame:
+    def rows_of_exits(self, exit_list: Sequence[tuple[Fragment, Exit]]) -> DataFrame:
         """Return the rows of exits."""
         by_fragment: dict[int, list[int]] = {}
         for fragment, exit in exit_list:

@@ -13,7 +13,7 @@ from __future__ import annotations
 import socket
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -23,6 +23,8 @@ import msgspec
 
 from aflow.backfill.blocks import ExitBatch, InputRows
 from aflow.backfill.continuation import Continuation, StepFiles
+from aflow.backfill.epoch_time import EpochWatermarks
+from aflow.backfill.epochs import needs_complete_part, write_epoch_part
 from aflow.backfill.exchange import ExitEncoder, decode_block
 from aflow.backfill.fragment_run import FragmentResult, Partition, StateReader, run_fragment
 from aflow.backfill.fragments import Fragment, FragmentPlan
@@ -30,7 +32,7 @@ from aflow.backfill.merge import BlockMerger
 from aflow.backfill.portable_fragment import check_picklable, portable_copy
 from aflow.backfill.savepoint import encoded_part
 from aflow.errors import ConnectorError
-from aflow.model.key_groups import ranges
+from aflow.model.key_groups import KeyGroupRange, ranges
 from aflow.model.time import MIN_TIMESTAMP, Timestamp
 from aflow_connectors.spark.backfill.executor_files import FileTarget, ResultFiles, write_state
 from aflow_connectors.spark.backfill.rows import REPORT, STATE, StepCounts
@@ -49,6 +51,16 @@ from aflow_connectors.spark.executor.serialization import (
 #: A row's place combines the fragment, the partition and the number of the record block in it: 2^9, 2^22 and 2^32.
 _BLOCK_BITS: Final = 32
 _PARTITION_BITS: Final = 22
+
+
+@dataclass(frozen=True, slots=True)
+class TaskEpoch:
+    """An epoch of a stream, for executors."""
+
+    number: int
+    watermarks: EpochWatermarks
+    folder: Path
+    """Folder with the state of the stream."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +88,8 @@ class FragmentTask:
     """Exits whose records are counted and dropped."""
     state: Path | None = None
     """Folder into which the executor writes state; None if it emits state as rows."""
+    epoch: TaskEpoch | None = None
+    """For one epoch of a stream."""
 
 
 def execute(
@@ -135,12 +149,16 @@ class _Execution:
         task = self._task
         if task.restored_from is not None and not task.restored_from.is_dir():
             raise ConnectorError(
-                f"executor {socket.gethostname()} cannot see {task.restored_from}, the savepoint from which the "
-                f"backfill of flow {task.flow!r} continues: it must be in a folder that driver and executors see alike"
+                f"executor {socket.gethostname()} cannot see {task.restored_from}, from which flow {task.flow!r} "
+                f"continues: it must be in a folder that driver and executors see alike"
             )
         if task.restored is not None:
-            groups = ranges(task.key_groups, task.subtasks)[self._number]
-            self._restored = task.restored.read_ahead(groups)
+            self._restored = task.restored.read_ahead(self._groups)
+
+    @property
+    def _groups(self) -> KeyGroupRange:
+        """Key groups of the partition of a keyed fragment."""
+        return ranges(self._task.key_groups, self._task.subtasks)[self._number]
 
     def blocks(self, batches: Iterator[Any], upstream_reports: list[Any]) -> Iterator[InputRows]:
         """Yield the rows of the partition; append the reports of upstream fragments to ``upstream_reports``."""
@@ -186,6 +204,10 @@ class _Execution:
             until=task.until,
             begins=task.begins,
             key_groups=task.key_groups,
+            watermarks=None if task.epoch is None else task.epoch.watermarks,
+            changes=self._keyed
+            and task.epoch is not None
+            and not needs_complete_part(task.restored, task.epoch.folder, self._groups),
         )
         async with pooled_resources(self._digest, task.fragment, task.flow) as resources:
             self._result = await run_fragment(
@@ -218,8 +240,11 @@ class _Execution:
         result = self._result
         if result is None:
             raise ConnectorError(f"partition {self._number} has ended without an end")
-        state = ""
-        if self._keyed and self._task.until is not None:
+        state, part = "", None
+        if self._keyed and self._task.epoch is not None:
+            epoch, step = self._task.epoch, self._task.fragment.head.name
+            part = write_epoch_part(epoch.folder, epoch.number, step, self._number, result.state)
+        elif self._keyed and self._task.until is not None:
             chunks = encoded_part(result.state)
             if self._task.state is not None:
                 state = write_state(self._task.state, self._number, chunks)
@@ -235,6 +260,8 @@ class _Execution:
             skipped=result.skipped,
             files=files,
             state=state,
+            part=part,
+            newest=dict(result.newest),
         )
         to = self._number % self._task.subtasks
         yield _rows([REPORT], [to], [0], [MIN_TIMESTAMP], [0], [msgspec.json.encode(counts)])
@@ -261,13 +288,20 @@ def _schema() -> Any:
 
 
 @dataclass(frozen=True, slots=True)
-class _WithClasses:
+class WithClasses:
     """Content for executors, with the classes of the user's script that its records may have."""
 
     classes: Mapping[str, type]
     content: Any
     modules: Sequence[str] = ()
     """Modules that are imported before it runs: stored records may be of classes in them."""
+
+    def prepared(self) -> Any:
+        """Return the content, after its classes are registered and its modules imported."""
+        register_classes(self.classes)
+        for module in self.modules:
+            import_module(module)
+        return self.content
 
 
 def fragment_function(
@@ -287,18 +321,54 @@ def fragment_function(
     ``start`` is the savepoint from which the backfill continues, and ``modules`` have the classes of its records.
     Raises ``FlowDefinitionError`` that names the step that cannot be pickled.
     """
+    task = fragment_task(
+        fragment,
+        plan,
+        subtasks=subtasks,
+        until=until,
+        source=source,
+        files=files,
+        begins=None if start is None else start.begins,
+    )
+    task = replace(
+        task,
+        state=state,
+        restored_from=None if start is None else start.folder,
+        restored=None if start is None else start.files_of(fragment.head.name),
+    )
+    # A restore imports nothing that stored bytes name: see ``aflow.model.codecs.class_lookup``.
+    pickled = pickled_content(task, () if task.restored is None else modules)
+    return executor_function(run_partition, pickled, what=description_of(fragment, plan))
+
+
+def description_of(fragment: Fragment, plan: FragmentPlan) -> str:
+    """Return a description of a fragment for messages."""
+    return f"fragment {fragment.index} of flow {plan.flow!r}"
+
+
+def fragment_task(
+    fragment: Fragment,
+    plan: FragmentPlan,
+    *,
+    subtasks: int,
+    until: Timestamp | None,
+    source: RowsIn[Any] | None,
+    files: Mapping[str, FileTarget | None],
+    begins: Timestamp | None,
+) -> FragmentTask:
+    """Return the description of ``fragment`` for executors, without its state.
+
+    Arguments and errors are those of ``fragment_function``; ``begins`` is the beginning of the history (epoch ms).
+    """
     check_picklable(fragment, dumps)
     exit_list = {exit.number: exit.sink.name for exit in fragment.exits if exit.sink is not None}
-    restored = None if start is None else start.files_of(fragment.head.name)
-    task = FragmentTask(
+    return FragmentTask(
         flow=plan.flow,
         fragment=portable_copy(fragment),
         subtasks=subtasks,
         key_groups=plan.key_groups,
         until=until,
-        begins=None if start is None else start.begins,
-        restored_from=None if start is None else start.folder,
-        restored=restored,
+        begins=begins,
         source=source,
         files={
             exit: target
@@ -308,12 +378,7 @@ def fragment_function(
         dropped=frozenset(
             exit for exit, name in exit_list.items() if name in files and files[name] is None
         ),
-        state=state,
     )
-    description = f"fragment {fragment.index} of flow {plan.flow!r}"
-    # A restore imports nothing that stored bytes name: see ``aflow.model.codecs.class_lookup``.
-    pickled = _pickled(task, () if restored is None else modules)
-    return executor_function(run_partition, pickled, what=description)
 
 
 def modules_of_plan(plan: FragmentPlan, classes: Iterable[type | None]) -> list[str]:
@@ -328,26 +393,28 @@ def modules_of_plan(plan: FragmentPlan, classes: Iterable[type | None]) -> list[
 
 def decoder_function(columns: RowsOut, *, sink: str) -> MapBatches:
     """Return the function that makes columns of the rows of a sink."""
-    return executor_function(run_decoding, _pickled(columns), what=f"sink {sink!r}")
+    return executor_function(run_decoding, pickled_content(columns), what=f"sink {sink!r}")
 
 
-def run_partition(payload: Payload[_WithClasses], batches: Iterator[Any]) -> Iterator[Any]:
+def run_partition(payload: Payload[WithClasses], batches: Iterator[Any]) -> Iterator[Any]:
     """Run a fragment over the current partition, on an executor."""
+    task: FragmentTask = payload.content.prepared()
+    return execute(task, current_partition(), batches, digest=payload.digest)
+
+
+def current_partition() -> int:
+    """Return the number of the partition of the running task, on an executor."""
     from pyspark import TaskContext
 
-    register_classes(payload.content.classes)
-    for module in payload.content.modules:
-        import_module(module)
     context = TaskContext.get()
-    number = 0 if context is None else context.partitionId()
-    return execute(payload.content.content, number, batches, digest=payload.digest)
+    return 0 if context is None else context.partitionId()
 
 
-def run_decoding(payload: Payload[_WithClasses], batches: Iterator[Any]) -> Iterator[Any]:
+def run_decoding(payload: Payload[WithClasses], batches: Iterator[Any]) -> Iterator[Any]:
     """Yield the columns of a sink's records, on an executor."""
-    register_classes(payload.content.classes)
-    return decode(payload.content.content, batches)
+    return decode(payload.content.prepared(), batches)
 
 
-def _pickled(content: object, modules: Sequence[str] = ()) -> bytes:
-    return dumps(_WithClasses(classes_of_main(dumps), content, modules))
+def pickled_content(content: object, modules: Sequence[str] = ()) -> bytes:
+    """Return ``content`` for executors; ``modules`` are imported before it runs."""
+    return dumps(WithClasses(classes_of_main(dumps), content, modules))

@@ -69,7 +69,7 @@ def prepare_backfill(
         start.check_until(until)
         check_continued_output(plan, sinks, start, until)
     check_apart(sinks, savepoint, restored=None if start is None else start.folder)
-    count = _partitions(partitions, session, plan.key_groups)
+    count = partitions_of(partitions, session, plan.key_groups)
     # A function that returns the DataFrame is called once.
     frames = {name: _frame(rows, name) for name, rows in sources.items()}
     destinations = {
@@ -151,13 +151,18 @@ def check_apart(
     savepoint: Path | None = None,
     *,
     restored: Path | None = None,
+    state: Path | None = None,
 ) -> None:
     """Raise ``FlowDefinitionError`` if a folder is used twice or contains another, which would replace output."""
-    own = {"the savepoint": savepoint, "the restored savepoint": restored}
+    own = {"the savepoint": savepoint, "the restored savepoint": restored, "the state": state}
     folders = {what: os.path.realpath(path) for what, path in own.items() if path is not None}
     if savepoint is not None and restored is not None and _nested(*folders.values()):
         raise FlowDefinitionError(
             f"the savepoint is written to {savepoint}, inside the restored one, {restored}: give it a folder of its own"
+        )
+    if savepoint is not None and state is not None and _nested(*folders.values()):
+        raise FlowDefinitionError(
+            f"the savepoint is written to {savepoint}, and the state to {state}: give each a folder of its own"
         )
     for name, place in sinks.items():
         match place.to if isinstance(place, Results) else place:
@@ -182,12 +187,15 @@ def _nested(one: str, other: str) -> bool:
     return f"{one}/".startswith(f"{other}/") or f"{other}/".startswith(f"{one}/")
 
 
-def check_session(session: SparkSession) -> None:
-    """Raise ``FlowDefinitionError`` if ``session`` is no session, and ``ConnectorError`` if it was stopped."""
+def check_session(session: SparkSession, *, caller: str = "backfill") -> None:
+    """Raise ``FlowDefinitionError`` if ``session`` is no session, and ``ConnectorError`` if it was stopped.
+
+    ``caller`` is the function that was called, for messages.
+    """
     # Sessions of Spark Connect have another class.
     if not all(hasattr(type(session), name) for name in ("conf", "createDataFrame", "read")):
         raise FlowDefinitionError(
-            f"backfill() needs a session of Spark in session=, not {shown(cast(object, session))}: "
+            f"{caller}() needs a session of Spark in session=, not {shown(cast(object, session))}: "
             f"SparkSession.builder.getOrCreate() makes one, as does local_session() on this machine"
         )
     try:
@@ -300,11 +308,14 @@ def _shared(
     return uri_of(Path(tempfile.gettempdir()) / f"aflow-staging-{uuid4().hex}")
 
 
-def _partitions(wanted: int | None, session: SparkSession, key_groups: int) -> int:
+def partitions_of(
+    wanted: int | None, session: SparkSession, key_groups: int, *, argument: str = "partitions"
+) -> int:
+    """Return the number of partitions of keyed fragments. Raises ``FlowDefinitionError`` for another value."""
     if wanted is None:
         return min(int(session.conf.get("spark.sql.shuffle.partitions") or 200), key_groups)
     if type(wanted) is not int or not 1 <= wanted <= key_groups:
         raise FlowDefinitionError(
-            f"partitions= is a number from 1 to the number of key groups, {key_groups}, not {shown(wanted)}"
+            f"{argument}= is a number from 1 to the number of key groups, {key_groups}, not {shown(wanted)}"
         )
     return wanted

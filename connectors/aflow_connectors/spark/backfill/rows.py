@@ -6,6 +6,8 @@ from typing import Final
 
 import msgspec
 
+from aflow.backfill.epochs import EpochPart
+
 #: ``exit``: number of the exit by which a record leaves its fragment, or one of the markers below. ``part``: partition
 #: of the reader that receives the row, or the partition that it reports on. ``input``: input of the reader's head.
 #: ``ts``: event time (epoch ms), or the number of a chunk. ``place``: order of rows with equal times. ``payload``:
@@ -34,3 +36,7 @@ class StepCounts(msgspec.Struct, frozen=True):
     """Names of the files that the partition wrote, by exit."""
     state: str = ""
     """Name of the file with its state; empty if there is none."""
+    part: EpochPart | None = None
+    """State of the partition at the end of an epoch of a stream."""
+    newest: dict[str, int] = {}
+    """Newest timestamp (epoch ms), by the step that assigns timestamps to records of a source."""

@@ -98,8 +98,13 @@ def rows_schema(frame: DataFrame, *, owner: str, in_parquet: bool = False) -> Ar
     if frame.isStreaming:
         raise FlowDefinitionError(
             f"{owner}: the DataFrame is a streaming one (spark.readStream), and rows are read of one that ends: read "
-            f"it by spark.read, and give the live job another source for new rows"
+            f"it by spark.read, and give the live job another source for new rows; stream() reads a streaming one"
         )
+    return columns_schema(frame, owner=owner, in_parquet=in_parquet)
+
+
+def columns_schema(frame: DataFrame, *, owner: str, in_parquet: bool = False) -> ArrowSchema:
+    """Return the Arrow schema of the rows of ``frame``, which may be a streaming one; else as ``rows_schema``."""
     fields = frame.schema.fields
     check_names([field.name for field in fields], owner=owner)
     for field in fields:

@@ -11,7 +11,7 @@ import os
 import pickle
 import traceback
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from hashlib import sha256
 from importlib import import_module
@@ -50,12 +50,20 @@ class Payload(Generic[T]):
     content: T
     digest: str
     """Equal for equal bytes: key of what the process keeps for it."""
+    context: bytes = b""
+    """Bytes of this run, which do not count in ``digest``."""
 
 
 def executor_function(
-    run: Callable[[Payload[T], Iterator[Any]], Iterator[Any]], pickled: bytes, *, what: str
+    run: Callable[[Payload[T], Iterator[Any]], Iterator[Any]],
+    pickled: bytes,
+    *,
+    what: str,
+    context: bytes = b"",
 ) -> MapBatches:
     """Return ``run`` bound to the content of ``pickled``, for ``mapInArrow``; ``run`` is a function of an aflow module.
+
+    A worker process unpickles equal ``pickled`` once. ``context`` is passed as it is, and may differ in each run.
 
     On an executor it raises ``ImportError`` if aflow cannot be imported there, and ``ConnectorError`` if the content
     cannot be unpickled. Both messages give the cure and name ``what``.
@@ -78,7 +86,7 @@ def executor_function(
                 f"by venv-pack in spark.archives with PYSPARK_PYTHON inside it, or over Spark Connect by "
                 f"session.addArtifacts(…, archive=True)"
             ) from exc
-        return shipping.run_pickled(module, name, pickled, what, batches)  # type: ignore[no-any-return]
+        return shipping.run_pickled(module, name, pickled, what, batches, context)  # type: ignore[no-any-return]
 
     return on_executor
 
@@ -90,7 +98,12 @@ def map_in_arrow(frame: DataFrame, function: MapBatches, schema: StructType | st
 
 
 def run_pickled(
-    module: str, name: str, pickled: bytes, what: str, batches: Iterator[Any]
+    module: str,
+    name: str,
+    pickled: bytes,
+    what: str,
+    batches: Iterator[Any],
+    context: bytes = b"",
 ) -> Iterator[Any]:
     """Run the content that ``executor_function`` pickled."""
     try:
@@ -105,6 +118,8 @@ def run_pickled(
     run: Callable[[Payload[Any], Iterator[Any]], Iterator[Any]] = getattr(
         import_module(module), name
     )
+    if context:
+        payload = replace(payload, context=context)
     return _with_causes(run(payload, batches))
 
 

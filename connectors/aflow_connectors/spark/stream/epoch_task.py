@@ -1,0 +1,52 @@
+"""One fragment of an epoch on an executor.
+
+The fragment is pickled once for a stream, so that worker processes keep it, and its resources, between epochs. What
+differs from epoch to epoch is sent beside it.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from aflow.backfill.continuation import StepFiles
+from aflow_connectors.spark.backfill.fragment_task import (
+    FragmentTask,
+    TaskEpoch,
+    WithClasses,
+    current_partition,
+    execute,
+)
+from aflow_connectors.spark.executor.functions import MapBatches, Payload, executor_function
+
+
+@dataclass(frozen=True, slots=True)
+class EpochContext:
+    """The part of a fragment's description that differs between epochs."""
+
+    epoch: TaskEpoch
+    restored: StepFiles | None
+    """State with which the step that reads by key begins; None if there is none."""
+
+
+def epoch_function(pickled: bytes, context: EpochContext, *, description: str) -> MapBatches:
+    """Return the function that runs a fragment, pickled by ``pickled_content``, in an epoch."""
+    return executor_function(
+        run_epoch_partition, pickled, what=description, context=pickle.dumps(context)
+    )
+
+
+def run_epoch_partition(payload: Payload[WithClasses], batches: Iterator[Any]) -> Iterator[Any]:
+    """Run a fragment over the current partition of an epoch, on an executor."""
+    task: FragmentTask = payload.content.prepared()
+    context: EpochContext = pickle.loads(payload.context)
+    restored, folder = context.restored, context.epoch.folder
+    task = replace(
+        task,
+        epoch=context.epoch,
+        restored_from=folder if restored is None else restored.folder,
+        restored=restored,
+    )
+    return execute(task, current_partition(), batches, digest=payload.digest)

@@ -1,0 +1,248 @@
+"""Epochs of a stream on the driver: Spark jobs, results, and the commit of each. All methods block.
+
+Theory. The state of the stream is its last committed epoch: a manifest that names files with the state of each keyed
+step, the watermark, Spark's batch, and the output of each sink. An epoch
+
+1. runs the fragments over the rows of a batch, with the state of the preceding epoch,
+2. prepares the output and calls functions,
+3. commits its manifest,
+4. makes the output visible.
+
+After a crash before 3 the epoch has not happened: the next query removes what it has left, and Spark repeats the batch.
+After a crash between 3 and the end of Spark's batch, the next query makes the output visible, if it is not, and skips
+the batch that Spark repeats.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from time import monotonic
+from typing import TYPE_CHECKING
+
+from aflow.backfill.epoch_state import EpochState
+from aflow.backfill.fragments import Exit, Fragment, FragmentPlan
+from aflow.backfill.stream_recovery import SPARK, STAGING
+from aflow.connect import Committable
+from aflow_connectors.spark.backfill.driver import table_of_exits
+from aflow_connectors.spark.backfill.folders import uri_of
+from aflow_connectors.spark.backfill.fragment_runner import FragmentRunner
+from aflow_connectors.spark.backfill.fragment_task import TaskEpoch, description_of
+from aflow_connectors.spark.backfill.rows import StepCounts
+from aflow_connectors.spark.executor.functions import MapBatches
+from aflow_connectors.spark.stream.destinations import AnyEpochDestination, EpochCall, EpochFolder
+from aflow_connectors.spark.stream.epoch_task import EpochContext, epoch_function
+from aflow_connectors.spark.stream.progress import StreamProgress
+from aflow_connectors.spark.stream.rows import StreamRows
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+
+@dataclass(slots=True, kw_only=True)
+class Epochs:
+    """The epochs of one stream."""
+
+    session: SparkSession
+    state: EpochState
+    rows: StreamRows
+    sinks: Mapping[str, AnyEpochDestination | None]
+    pickled: Mapping[int, bytes]
+    """Description of each fragment for executors, by its index."""
+    subtasks: int
+    _is_ended: bool = False
+    _records: int = 0
+    _per_second: float = 0.0
+    _results: dict[str, int] = field(default_factory=dict[str, int])
+    _seconds: dict[str, float] = field(default_factory=dict[str, float])
+
+    @property
+    def plan(self) -> FragmentPlan:
+        return self.state.plan
+
+    @property
+    def flow(self) -> str:
+        return self.plan.flow
+
+    @property
+    def checkpoint(self) -> str:
+        """The place of Spark's checkpoint."""
+        return uri_of(self.state.store.folder / SPARK)
+
+    @property
+    def is_finished(self) -> bool:
+        """True if the stream has come to its end, and its savepoint is written."""
+        return self.state.is_finished
+
+    def begin(self) -> None:
+        """Restore the output to the last committed epoch: commit what it names, and remove what later ones have left.
+
+        Raises ``SinkError`` for output of others, and ``RestoreError`` for output that was lost.
+        """
+        self._results = dict.fromkeys(self.sinks, 0)
+        shutil.rmtree(self._staging, ignore_errors=True)
+        self.state.begin(
+            {
+                sink: one.recover(self.state.output_of(sink))
+                for sink, one in self.sinks.items()
+                if one is not None
+            }
+        )
+        self.state.finish(self.subtasks)
+
+    def end(self) -> None:
+        """Release locks and remove temporary files, once: then another query may own the folder."""
+        if self._is_ended:
+            return
+        self._is_ended = True
+        for one in self._destinations():
+            one.close()
+        shutil.rmtree(self._staging, ignore_errors=True)
+        self.state.store.close()
+
+    def can_advance(self) -> bool:
+        """Return True if an epoch without rows would advance the watermark."""
+        return self.state.can_advance()
+
+    def run_batch(self, rows: DataFrame, batch: int) -> None:
+        """Run the epoch of Spark's ``batch``, unless it was committed."""
+        last, source = self.state.position.batch, self.rows.of_source
+        if last is None or batch > last:
+            self._run(rows.sparkSession, lambda one: source(one.head.name, rows), batch)
+
+    def run_without_rows(self) -> None:
+        """Run an epoch that only advances time."""
+        session, source = self.session, self.rows.empty
+        self._run(session, lambda one: source(one.head.name, session), self.state.position.batch)
+
+    def progress(self) -> StreamProgress:
+        """Return the progress up to the last committed epoch."""
+        state = self.state
+        return StreamProgress(
+            flow=self.flow,
+            epoch=state.last.id,
+            batch=state.position.batch,
+            watermark=state.watermark,
+            records=self._records,
+            records_per_second=self._per_second,
+            state_bytes=state.size,
+            results=dict(self._results),
+            seconds=dict(self._seconds),
+            savepoint=state.savepoint if state.is_finished else None,
+        )
+
+    @property
+    def _staging(self) -> Path:
+        return self.state.store.folder / STAGING
+
+    def _run(
+        self, session: SparkSession, rows: Callable[[Fragment], DataFrame], batch: int | None
+    ) -> None:
+        began = monotonic()
+        state, number = self.state, self.state.last.id + 1
+        staging = self._staging / str(number)
+        staging.mkdir(parents=True)
+        epoch = TaskEpoch(number, state.watermarks(), state.store.folder)
+        runner = self._runner(session, rows, staging, epoch)
+        for fragment in self.plan.fragments:
+            runner.run(fragment)
+        counts = runner.counts()
+        computed = monotonic()
+        output = {
+            sink: self._write(sink, one, runner, counts, number)
+            for sink, one in self.sinks.items()
+            if one is not None
+        }
+        written = monotonic()
+        state.commit(
+            epoch.watermarks,
+            [one.part for one in counts if one.part is not None],
+            [one.newest for one in counts],
+            output,
+            batch=batch,
+            subtasks=self.subtasks,
+        )
+        for destination in self._destinations():
+            destination.show()
+        state.finish(self.subtasks)
+        shutil.rmtree(staging, ignore_errors=True)
+        state.store.clean(state.last)
+        ended = monotonic()
+        self._seconds = {
+            "fragments": computed - began,
+            "results": written - computed,
+            "commit": ended - written,
+        }
+        self._count(counts, ended - began)
+
+    def _runner(
+        self,
+        session: SparkSession,
+        rows: Callable[[Fragment], DataFrame],
+        staging: Path,
+        epoch: TaskEpoch,
+    ) -> FragmentRunner:
+        called = {name for name, one in self.sinks.items() if isinstance(one, EpochCall)}
+        return FragmentRunner(
+            session,
+            self.plan,
+            uri_of(staging),
+            self.subtasks,
+            function=lambda fragment: self._function(fragment, epoch),
+            rows=rows,
+            written_by_executors=frozenset(self.sinks.keys() - called),
+            state=epoch.folder,
+        )
+
+    def _function(self, fragment: Fragment, epoch: TaskEpoch) -> MapBatches:
+        context = EpochContext(epoch, self.state.files_of(fragment))
+        description = description_of(fragment, self.plan)
+        return epoch_function(self.pickled[fragment.index], context, description=description)
+
+    def _write(
+        self,
+        sink: str,
+        destination: AnyEpochDestination,
+        runner: FragmentRunner,
+        counts: Sequence[StepCounts],
+        epoch: int,
+    ) -> Sequence[Committable]:
+        exits = self._exits_into(sink)
+        if isinstance(destination, EpochFolder):
+            numbers = {exit.number for _, exit in exits}
+            files = [name for one in counts for exit, name in one.files.items() if exit in numbers]
+            return destination.take(epoch, files)
+        if _records_into(exits, counts):
+            table = table_of_exits(runner, exits, sink, destination.columns())
+            if table is not None:
+                destination.call(table, epoch)
+        return ()
+
+    def _count(self, counts: Sequence[StepCounts], seconds: float) -> None:
+        sources = {one.head.name for one in self.plan.fragments if not one.keyed}
+        records = sum(
+            out for one in counts for name, (_, out) in one.steps.items() if name in sources
+        )
+        self._records += records
+        if records:
+            self._per_second = records / seconds
+        for sink in self.sinks:
+            self._results[sink] += _records_into(self._exits_into(sink), counts)
+
+    def _destinations(self) -> list[AnyEpochDestination]:
+        return [one for one in self.sinks.values() if one is not None]
+
+    def _exits_into(self, sink: str) -> list[tuple[Fragment, Exit]]:
+        return [
+            (one, exit)
+            for one in self.plan.fragments
+            for exit in one.exits
+            if exit.sink is not None and exit.sink.name == sink
+        ]
+
+
+def _records_into(exits: Sequence[tuple[Fragment, Exit]], counts: Sequence[StepCounts]) -> int:
+    numbers = {exit.number for _, exit in exits}
+    return sum(n for one in counts for exit, n in one.exits.items() if exit in numbers)

@@ -1,0 +1,61 @@
+"""Rows of the sources of a stream: one streaming DataFrame, so that one Spark query has one checkpoint of all of them.
+
+Rows of one source are read as they are. With several, each row has a column with the number of its source and, for each
+source, a column with its row as a struct, which is null for the others. Spark reads the rows of one source without
+those of the others, since the number is a constant in each part of the union.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import reduce
+from typing import TYPE_CHECKING, Any, Final
+
+from aflow_connectors.spark.stream.source import SparkStream
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_NUMBER: Final = "aflow_source"
+
+
+@dataclass(frozen=True, slots=True)
+class StreamRows:
+    """The sources of a stream as one DataFrame."""
+
+    sources: Mapping[str, SparkStream[Any]]
+
+    def frame(self) -> DataFrame:
+        """Return the streaming DataFrame of all sources."""
+        frames = [one.frame for one in self.sources.values()]
+        if len(frames) == 1:
+            return frames[0]
+        return reduce(lambda one, other: one.unionByName(other), map(self._tagged, self.sources))
+
+    def of_source(self, name: str, rows: DataFrame) -> DataFrame:
+        """Return the rows of one source among ``rows`` of ``frame()``."""
+        if len(self.sources) == 1:
+            return rows
+        number = self._numbers()[name]
+        return rows.where(f"{_NUMBER} = {number}").select(f"row_{number}.*")
+
+    def empty(self, name: str, session: SparkSession) -> DataFrame:
+        """Return a DataFrame without rows, with the columns of a source."""
+        untyped: Any = session  # whose overloads name types of pandas
+        made: DataFrame = untyped.createDataFrame([], self.sources[name].frame.schema)
+        return made
+
+    def _tagged(self, name: str) -> DataFrame:
+        from pyspark.sql import functions
+
+        numbers = self._numbers()
+        columns = [functions.lit(numbers[name]).alias(_NUMBER)]
+        for other, number in numbers.items():
+            schema = self.sources[other].frame.schema
+            row = functions.struct("*") if other == name else functions.lit(None).cast(schema)
+            columns.append(row.alias(f"row_{number}"))
+        return self.sources[name].frame.select(*columns)
+
+    def _numbers(self) -> dict[str, int]:
+        return {name: number for number, name in enumerate(sorted(self.sources))}

@@ -1,0 +1,119 @@
+"""A state folder whose records contradict each other, or the arguments, is refused; its lock is released."""
+
+from __future__ import annotations
+
+from contextlib import closing
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+import aflow as af
+from aflow.backfill.epoch_state import EpochState
+from aflow.backfill.epoch_time import EpochWatermarks
+from aflow.backfill.epochs import EpochPart
+from aflow.backfill.fragment_planner import plan_fragments
+from aflow.backfill.stream_recovery import SPARK, StreamFolders, opened_stream
+from aflow.errors import AflowError
+from aflow.state.manifest import FileRef
+from tests.backfill.items import millis
+
+
+def opened(folder: Path, folders: StreamFolders | None = None) -> EpochState:
+    """Return the state of the stream in ``folder``."""
+    flow = af.Flow("sums")
+    timed = flow.source([1, 2], name="numbers").event_time(lambda n: n, name="times")
+    windows = timed.key_by(lambda n: n % 2).window(af.Tumbling(millis(10)))
+    sums = windows.fold(int, lambda total, n: total + n, name="sums")
+    sums.to(af.CollectSink[object](), name="out")
+    plan = plan_fragments(flow.graph)
+    given = folders or StreamFolders(folder, None, None, None, False)
+    return opened_stream(flow.graph, plan, replace(given, state=folder))
+
+
+def committed(folder: Path) -> None:
+    """Commit an epoch over batch 7, with records up to 500, that has left nothing."""
+    state = opened(folder)
+    with closing(state.store):
+        state.begin({})
+        state.commit(
+            EpochWatermarks(0, 100),
+            [EpochPart("sums", 0, None, complete=True)],
+            [{"times": 300}, {"times": 500}],
+            {},
+            batch=7,
+            subtasks=1,
+        )
+    (folder / SPARK / "offsets").mkdir(parents=True)
+    (folder / SPARK / "offsets" / "7").touch()
+
+
+def test_a_stream_continues_from_its_last_epoch(tmp_path: Path) -> None:
+    committed(tmp_path)
+
+    state = opened(tmp_path)
+
+    state.store.close()
+    assert (state.last.id, state.position.batch, state.watermark) == (2, 7, 100)
+    assert state.watermarks() == EpochWatermarks(100, 499)
+    assert state.can_advance()
+
+
+@pytest.mark.parametrize(
+    ("until", "refused"), [(300, True), (500, True), (501, False), (None, False)]
+)
+def test_an_end_within_the_records_so_far_is_refused(
+    until: int | None, refused: bool, tmp_path: Path
+) -> None:
+    committed(tmp_path / "state")
+    savepoint = None if until is None else tmp_path / "savepoint"
+    folders = StreamFolders("", None, savepoint, until, False)
+
+    if refused:
+        with pytest.raises(AflowError, match="had no end, and has processed or left out records"):
+            opened(tmp_path / "state", folders)
+    else:
+        state = opened(tmp_path / "state", folders)
+        state.store.close()
+        assert state.position.until == until
+
+
+def test_another_beginning_than_that_of_the_epochs_is_refused(tmp_path: Path) -> None:
+    committed(tmp_path / "state")
+
+    with pytest.raises(AflowError, match="has begun with no savepoint, and restore= is"):
+        opened(tmp_path / "state", StreamFolders("", tmp_path / "july", None, None, False))
+
+
+def test_a_checkpoint_of_spark_that_is_not_that_of_the_epochs_is_refused(tmp_path: Path) -> None:
+    committed(tmp_path)
+    offsets, commits = tmp_path / SPARK / "offsets", tmp_path / SPARK / "commits"
+
+    commits.mkdir()
+    (commits / "8").touch()
+    with pytest.raises(
+        AflowError, match=r"has completed batch 8, and the last epoch in .* of batch 7"
+    ):
+        opened(tmp_path)
+    (commits / "8").unlink()
+    (offsets / "7").rename(offsets / "6")
+    with pytest.raises(AflowError, match="of Spark's batch 7, which is not in Spark's checkpoint"):
+        opened(tmp_path)
+
+
+def test_state_that_is_missing_is_refused(tmp_path: Path) -> None:
+    state = opened(tmp_path)
+    file = FileRef("parts/000002-sums-0.part", 10, "00000000")
+    with closing(state.store):
+        state.begin({})
+        state.commit(
+            EpochWatermarks(0, 100),
+            [EpochPart("sums", 0, file, complete=True)],
+            [],
+            {},
+            batch=None,
+            subtasks=1,
+        )
+
+    with pytest.raises(AflowError, match="is missing"):
+        opened(tmp_path)

@@ -1,0 +1,113 @@
+"""A stream whose driver fails between any two steps, and begins again, writes each record once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+import aflow as af
+from aflow.backfill.epochs import EpochStore
+from aflow_connectors.files.output.pieces import FolderRecovery, Pieces
+from aflow_connectors.spark import SparkSink, SparkStream, StreamQuery, stream
+from aflow_connectors.spark.backfill.fragment_runner import FragmentRunner
+from aflow_connectors.spark.stream import destinations
+from aflow_connectors.spark.stream.destinations import EpochFolder
+from aflow_connectors.spark.stream.epochs import Epochs
+from tests.spark.stream_files import put_all, read_stream
+from tests.spark.test_backfill import BIDS, UNTIL, Bid, Sum, build
+from tests.spark.test_stream import COLUMNS, SOON, written
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+pytestmark = [pytest.mark.asyncio, pytest.mark.slow]
+
+
+class Crash(Exception):
+    """Stands for the death of the driver."""
+
+
+#: Methods at which the driver dies: before or after the call.
+POINTS: list[tuple[type, str, str]] = [
+    (FolderRecovery, "recover", "after"),
+    (EpochStore, "commit", "before"),
+    (EpochStore, "commit", "after"),
+    (FragmentRunner, "counts", "after"),
+    (Pieces, "wait", "after"),
+    (EpochFolder, "take", "after"),
+    (EpochFolder, "show", "before"),
+    (Pieces, "commit", "before"),
+    (Pieces, "commit", "after"),
+    (EpochStore, "clean", "before"),
+    (Epochs, "run_batch", "after"),
+    (Epochs, "run_without_rows", "after"),
+]
+
+
+def crashing(method: Callable[..., Any], when: str, calls: int) -> Callable[..., Any]:
+    """Return ``method``, which dies in the call of this number."""
+    left = [calls]
+
+    def crash(*arguments: Any, **named: Any) -> Any:
+        left[0] -= 1
+        if left[0] == 0 and when == "before":
+            raise Crash
+        result = method(*arguments, **named)
+        if left[0] == 0:
+            raise Crash
+        return result
+
+    return crash
+
+
+def kept(folder: Path) -> None:
+    """Keep the folder."""
+
+
+async def test_a_stream_continues_after_a_crash_at_any_step(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    whole = af.CollectSink[Sum]()
+    await build(BIDS, whole).run()
+    put_all(tmp_path / "bids", BIDS, 8)
+    sums = SparkSink[Sum](tmp_path / "sums", schema=COLUMNS)
+    # A killed process removes nothing.
+    monkeypatch.setattr(destinations, "remove_folder", kept)
+
+    def query() -> StreamQuery:
+        return stream(
+            build,
+            session=spark,
+            sources={"bids": SparkStream(read_stream(spark, tmp_path / "bids"), of=Bid)},
+            sinks={"sums": sums},
+            state=tmp_path / "state",
+            every=SOON,
+            until=UNTIL,
+            savepoint=tmp_path / "savepoint",
+        )
+
+    crashes = 0
+    for calls, (owner, name, when) in enumerate(POINTS):
+        with monkeypatch.context() as patch:
+            method = crashing(getattr(owner, name), when, 1 if calls < 2 else 2)
+            patch.setattr(owner, name, method)
+            try:
+                await query().wait()
+            except Crash:
+                crashes += 1
+    done = await query().wait()
+
+    assert crashes > len(POINTS) // 2
+    assert done.savepoint == tmp_path / "savepoint"
+    await build(BIDS, sums).run(
+        restore=tmp_path / "savepoint",
+        checkpointing=af.Checkpointing(every=timedelta(seconds=10), storage=tmp_path / "jobs"),
+    )
+    assert written(tmp_path / "sums") == sorted(whole.values, key=repr)
+    state = {path.name for path in (tmp_path / "state").iterdir()}
+    assert state >= {"spark", "parts"}
+    assert not (tmp_path / "state" / "staging").exists()
