@@ -66,7 +66,7 @@ class Case:
             return items
         return items.map_async(seen, name=f"{name} seen", capacity=7)
 
-    def _sinks(self) -> dict[str, af.CollectSink[Row]]:
+    def new_sinks(self) -> dict[str, af.CollectSink[Row]]:
         flow = af.Flow("which streams")
         streams = {
             name: flow.source(list[Item](), name=name).event_time(at_of) for name in self.sources
@@ -83,7 +83,7 @@ class Case:
         seed: int | None = None,
     ) -> Results:
         """Results of a live job, from ``savepoint`` on; ``sources`` replace those of the case."""
-        sinks = self._sinks()
+        sinks = self.new_sinks()
 
         async def main() -> None:
             flow = self.flow(self.sources if sources is None else sources, sinks)
@@ -117,7 +117,7 @@ class Case:
         ship: Callable[[Fragment], Fragment] = portable_copy,
     ) -> Results:
         """Results of a backfill; ``history`` replaces the sources of the case."""
-        sinks = self._sinks()
+        sinks = self.new_sinks()
 
         async def main() -> Results:
             flow = self.flow({name: [] for name in self.sources}, sinks)

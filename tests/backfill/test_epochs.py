@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Generator
 from contextlib import closing, contextmanager
 from dataclasses import replace
 from functools import partial
@@ -69,7 +69,7 @@ def epoch(number: int, steps: tuple[StepState, ...] = (), flow: str = "shop") ->
 @contextmanager
 def opened(
     folder: Path, flow: str = "shop", files: Files = DISK
-) -> Iterator[tuple[EpochStore, Manifest | None]]:
+) -> Generator[tuple[EpochStore, Manifest | None]]:
     store = EpochStore(folder, flow, GROUPS, files)
     last = store.open()
     with closing(store):
@@ -94,7 +94,7 @@ class _Stream:
 
     def epoch(self, begins: int | None, until: int | None, random: Random) -> Results:
         """Results from ``begins`` up to ``until``, on any number of partitions."""
-        sinks = self._case._sinks()
+        sinks = self._case.new_sinks()
 
         async def main() -> Results:
             flow = self._case.flow({name: [] for name in self._case.sources}, sinks)
