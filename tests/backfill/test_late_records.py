@@ -164,7 +164,7 @@ async def in_epochs(
 
 @pytest.mark.parametrize("build", [tumbling, lenient, sessions, chained])
 def test_the_same_records_are_late_as_in_a_live_job(build: Build) -> None:
-    random = Random(3)
+    random = Random(7)  # a session ends at the watermark of an epoch
     batches = [*batches_of(random), []]
     watermarks = watermarks_of(batches)
     expected = virtual_time.run(lambda: live(build, batches, watermarks))
