@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from aflow.backfill.continuation import Continuation, StepFiles
-from aflow.backfill.epoch_time import EpochTime, EpochWatermarks
+from aflow.backfill.epoch_time import EpochTime, EpochWatermarks, SourceActivity
 from aflow.backfill.epochs import (
     EpochPart,
     EpochStore,
@@ -46,6 +46,10 @@ class EpochState:
     savepoint: Path | None
     #: True once the savepoint is written.
     is_finished: bool = False
+    _activity: SourceActivity = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._activity = SourceActivity(self.time, _steady())
 
     @property
     def position(self) -> StreamPosition:
@@ -65,8 +69,8 @@ class EpochState:
 
     def watermarks(self) -> EpochWatermarks:
         """Return the watermarks of the next epoch."""
-        before = self.position.watermark
-        return EpochWatermarks(before, self.time.after(before, self.position.earned))
+        before, idle = self.position.watermark, self._activity.idle(_steady())
+        return EpochWatermarks(before, self.time.after(before, self.position.earned, idle))
 
     def can_advance(self) -> bool:
         """Return True if an epoch without records would advance the watermark."""
@@ -116,6 +120,7 @@ class EpochState:
         for some in newest:
             for step, at in some.items():
                 found[step] = max(at, found.get(step, MIN_TIMESTAMP))
+        self._activity.observe(found, _steady())
         position, now = self.position, time.time_ns() // 1_000_000
         known = [at for at in (position.newest, *found.values()) if at is not None]
         manifest = replace(
@@ -174,6 +179,11 @@ class EpochState:
             for subtask, groups in enumerate(ranges(self.plan.key_groups, subtasks)):
                 state = {} if files is None else {fragment.head.name: files.read(groups)}
                 yield StatePart(fragment, subtask, subtasks, encoded_part(state))
+
+
+def _steady() -> int:
+    """Return the milliseconds of a clock that never goes back."""
+    return time.monotonic_ns() // 1_000_000
 
 
 def _encoded(output: Mapping[str, Sequence[Committable]]) -> dict[str, tuple[bytes, ...]]:

@@ -142,8 +142,11 @@ class OrderedRowEmitter:
         #: Least watermark that a record meets: over history all are in order, in an epoch some may be late.
         self._start = MIN_TIMESTAMP
         if watermarks is not None:
-            self._start = max(watermarks.before - fragment.end_margin, MIN_TIMESTAMP)
-            self._end = min(self._end, max(watermarks.after - fragment.end_margin, MIN_TIMESTAMP))
+            # A live job delays the watermark of merging windows by the same.
+            margin = fragment.end_margin + self._watermark_lag - 1
+            self._start = max(watermarks.before - margin, MIN_TIMESTAMP)
+            if watermarks.after < MAX_TIMESTAMP:
+                self._end = min(self._end, max(watermarks.after - margin, MIN_TIMESTAMP))
 
     def push(self, block: InputRows, start: int, stop: int) -> int:
         """Emit rows from ``start`` to ``stop`` (exclusive) at most, of one input; return the index after the last

@@ -106,6 +106,16 @@ class EventTimeOperator(Operator):
         generator = self._strategy.generator()
         return generator.lag if isinstance(generator, BoundedOutOfOrderness) else None
 
+    @property
+    def idle_after(self) -> int | None:
+        """Milliseconds without a record after which a split is idle; None: never."""
+        return self._strategy.idle_after
+
+    @property
+    def advances_when_idle(self) -> bool:
+        """True if event time advances by the clock while all splits are idle."""
+        return self._strategy.advance_when_idle
+
     def open(self, context: OperatorContext) -> None:
         super().open(context)
         if self.from_source:
