@@ -157,7 +157,7 @@ async def test_calls_are_retried_and_run_out_of_time_by_the_clock() -> None:
     called = keyed(flow).map_async(
         ask,
         name="ask",
-        timeout=timedelta(milliseconds=30),
+        timeout=timedelta(milliseconds=500),
         retry=af.Retry(attempts=3, delay=timedelta(milliseconds=1), on=ConnectionError),
         rate=af.calls.RateLimit(1000, per=timedelta(seconds=1)),
         on_error=af.calls.Drop(),
