@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from threading import Lock
+from threading import Event, Lock
 from typing import TypeVar
 
-from anyio import CancelScope, to_thread
+from anyio import CancelScope, get_cancelled_exc_class, to_thread
+
+from aflow.errors import InternalError
 
 T = TypeVar("T")
 
@@ -14,8 +16,8 @@ T = TypeVar("T")
 class WorkerThread:
     """Runs the blocking calls on one resource, such as a file.
 
-    A cancelled call continues in its thread until it is done. The lock makes the next call, at the latest the one that
-    closes the file, wait for that: a file is never closed while it is read.
+    A cancelled call continues in its thread until it is done, or does not begin. The lock makes the next call, at the
+    latest the one that closes the file, wait for that: a file is never closed while it is read, nor opened after that.
     """
 
     def __init__(self) -> None:
@@ -23,13 +25,20 @@ class WorkerThread:
 
     async def run(self, call: Callable[[], T]) -> T:
         """Return the result of ``call``, which runs in a worker thread after all earlier calls have ended."""
-        return await to_thread.run_sync(self._locked, call)
+        cancelled = Event()
+        try:
+            return await to_thread.run_sync(self._locked, call, cancelled)
+        except get_cancelled_exc_class():
+            cancelled.set()
+            raise
 
     async def finish(self, call: Callable[[], None]) -> None:
         """Run ``call`` like ``run``, even in a cancelled scope: for closing and cleaning up."""
         with CancelScope(shield=True):
-            await self.run(call)
+            await to_thread.run_sync(self._locked, call, Event())
 
-    def _locked(self, call: Callable[[], T]) -> T:
+    def _locked(self, call: Callable[[], T], cancelled: Event) -> T:
         with self._lock:
+            if cancelled.is_set():
+                raise InternalError("a cancelled call was waited for")  # no caller is left
             return call()
