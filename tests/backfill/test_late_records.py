@@ -173,3 +173,18 @@ def test_the_same_records_are_late_as_in_a_live_job(build: Build) -> None:
 
     assert found == expected
     assert all(expected.values()), "nothing is late, so nothing is tested"
+
+
+def test_a_record_is_late_for_a_step_without_state_too() -> None:
+    """A step that is new in the flow has no state with the watermark of the preceding epoch."""
+
+    async def main() -> dict[str, list[Row]]:
+        chain = Chain(tumbling, Random(1))
+        await chain.run([Item(1, 5, 50), Item(1, 7, 90)], EpochWatermarks(before=85, after=130))
+        return chain.results
+
+    found = virtual_time.run(main)
+
+    # Of the windows from 40 and from 80, the first one has ended at 85.
+    assert found["late out"] == [(50, 1, 5)]
+    assert [(at, key) for at, key, _ in found["sums out"]] == [(119, 1)]

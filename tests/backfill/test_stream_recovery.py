@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 
 import aflow as af
+from aflow.backfill import epoch_state
 from aflow.backfill.epoch_state import EpochState
 from aflow.backfill.epoch_time import EpochWatermarks
 from aflow.backfill.epochs import EpochPart
 from aflow.backfill.fragment_planner import plan_fragments
 from aflow.backfill.stream_recovery import SPARK, StreamFolders, opened_stream
 from aflow.errors import AflowError
+from aflow.model.time import MIN_TIMESTAMP
 from aflow.state.manifest import FileRef
 from tests.backfill.items import millis
 
@@ -57,6 +59,39 @@ def test_a_stream_continues_from_its_last_epoch(tmp_path: Path) -> None:
     assert (state.last.id, state.position.batch, state.watermark) == (2, 7, 100)
     assert state.watermarks() == EpochWatermarks(100, 499)
     assert state.can_advance()
+
+
+def test_a_source_without_records_for_its_time_is_idle_and_active_after_an_epoch_with_some(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0]
+    monkeypatch.setattr(epoch_state, "_steady", lambda: now[0])
+    flow = af.Flow("two")
+    left = flow.source([1], name="a").event_time(lambda n: n, name="left")
+    right = flow.source([1], name="b").event_time(lambda n: n, name="right", idle_after=millis(50))
+    left.union(right).to(af.CollectSink[int](), name="out")
+    plan = plan_fragments(flow.graph)
+    state = opened_stream(
+        flow.graph, plan, StreamFolders(tmp_path, None, None, None, allow_dropped_state=False)
+    )
+
+    def after(**newest: int) -> int:
+        """The watermark of the epoch that follows one with these newest timestamps."""
+        state.commit(state.watermarks(), [], [newest], {}, batch=None, subtasks=1)
+        return state.watermarks().after
+
+    with closing(state.store):
+        state.begin({})
+        now[0] = 49
+        assert after(left=300) == MIN_TIMESTAMP
+        now[0] = 50
+        assert after(left=400) == 399
+        # An active source holds back those that are ahead of it.
+        assert after(left=800, right=500) == 499
+        now[0] = 99
+        assert after(left=900) == 499
+        now[0] = 100
+        assert after(left=1000) == 999
 
 
 @pytest.mark.parametrize(
