@@ -15,9 +15,6 @@ ones, each restricted to its key groups.
 
 from __future__ import annotations
 
-import json
-import os
-import socket
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -35,20 +32,19 @@ from aflow.runtime.checkpoints.directory.files import (
     DISK,
     Files,
     HeldLock,
-    Occupied,
     load_now,
     reason,
     stored,
 )
+from aflow.runtime.checkpoints.directory.folder_lock import hold
 from aflow.runtime.checkpoints.directory.names import (
-    LOCK,
     PARTS,
     manifest_name,
     manifest_numbers,
     number_in,
     slug,
 )
-from aflow.runtime.checkpoints.directory.reader import clip_to_groups
+from aflow.runtime.checkpoints.directory.reader import links_to_groups
 from aflow.state.change_plan import ChangePlan
 from aflow.state.manifest import (
     FileRef,
@@ -84,11 +80,8 @@ def needs_complete_part(files: StepFiles | None, folder: Path, groups: KeyGroupR
     """
     if files is None or files.folder != folder or files.step in files.changes.changed_steps:
         return True
-    links = [link for one in files.subtasks for link in clip_to_groups(one, groups).chain]
-    if not links:
-        return True
-    sizes = [link.file.size for link in links]
-    return PartChain(tuple(links), sizes[0], sum(sizes[1:])).long
+    chain = PartChain.of(links_to_groups(files.subtasks, groups))
+    return not chain.links or chain.long
 
 
 def next_steps(
@@ -135,8 +128,7 @@ def _chain_after(
     link = () if part.file is None else (Link(part.file, groups.start, groups.stop),)
     if part.complete:
         return link
-    before = () if former is None else former.subtasks
-    chain = tuple(link for one in before for link in clip_to_groups(one, groups).chain)
+    chain = links_to_groups(() if former is None else former.subtasks, groups)
     if link and not chain:
         raise CheckpointError(
             f"{_named(part.step, part.subtask)} holds changes, and nothing says to what"
@@ -219,18 +211,7 @@ class EpochStore:
         or it cannot be written, and ``RestoreError`` for the folder of another flow or number of key groups, for
         something else than a stream, and for a damaged manifest.
         """
-        path = self.folder / LOCK
-        owner = {"pid": os.getpid(), "host": socket.gethostname(), "flow": self.flow}
-        try:
-            self.files.make_folder(self.folder / PARTS)
-            self._lock = self.files.lock(path, json.dumps(owner).encode())
-        except Occupied as exc:
-            raise CheckpointError(
-                f"{self.folder} is in use by another stream ({exc}): stop that one first, or give this one a state "
-                f"folder of its own"
-            ) from exc
-        except OSError as exc:
-            raise CheckpointError(f"cannot write {path}: {reason(exc)}") from exc
+        self._lock = hold(self.files, self.folder, self.flow, user="stream")
         try:
             last = self._latest()
             if last is not None:

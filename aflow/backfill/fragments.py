@@ -98,6 +98,15 @@ class FragmentPlan:
         """Return, by the names of the steps at which history is cut, the first fragment of each."""
         return {name: one for one in reversed(self.fragments) for name in one.cuts_at}
 
+    def exits_into(self, sink: str) -> list[tuple[Fragment, Exit]]:
+        """Return the exits into a sink, with their fragments."""
+        return [
+            (one, exit)
+            for one in self.fragments
+            for exit in one.exits
+            if exit.sink is not None and exit.sink.name == sink
+        ]
+
     def inputs_of(self, fragment: Fragment) -> list[tuple[Fragment, Exit]]:
         """Return the exits that ``fragment`` reads, with their fragments."""
         return [

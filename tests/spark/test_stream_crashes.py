@@ -13,11 +13,11 @@ import aflow as af
 from aflow.backfill.epochs import EpochStore
 from aflow_connectors.files.output.pieces import FolderRecovery, Pieces
 from aflow_connectors.spark import SparkSink, SparkStream, StreamQuery, stream
+from aflow_connectors.spark.backfill import prepared_folder
 from aflow_connectors.spark.backfill.fragment_runner import FragmentRunner
-from aflow_connectors.spark.stream import destinations
 from aflow_connectors.spark.stream.destinations import EpochFolder
 from aflow_connectors.spark.stream.epochs import Epochs
-from tests.spark.stream_files import put_all, read_stream
+from tests.spark.stream_files import put, put_all, read_stream
 from tests.spark.test_backfill import BIDS, UNTIL, Bid, Sum, build
 from tests.spark.test_stream import COLUMNS, SOON, written
 
@@ -31,21 +31,24 @@ class Crash(Exception):
     """Stands for the death of the driver."""
 
 
-#: Methods at which the driver dies: before or after the call.
-POINTS: list[tuple[type, str, str]] = [
-    (FolderRecovery, "recover", "after"),
-    (EpochStore, "commit", "before"),
-    (EpochStore, "commit", "after"),
-    (FragmentRunner, "counts", "after"),
-    (Pieces, "wait", "after"),
-    (EpochFolder, "take", "after"),
-    (EpochFolder, "show", "before"),
-    (Pieces, "commit", "before"),
-    (Pieces, "commit", "after"),
-    (EpochStore, "clean", "before"),
-    (Epochs, "run_batch", "after"),
-    (Epochs, "run_without_rows", "after"),
+#: Methods at which the driver dies: before or after the call of this number.
+POINTS: list[tuple[type, str, str, int]] = [
+    (FolderRecovery, "recover", "after", 1),
+    (EpochStore, "commit", "before", 1),
+    (Epochs, "run_without_rows", "after", 1),
+    (EpochStore, "commit", "before", 2),
+    (EpochStore, "commit", "after", 2),
+    (FragmentRunner, "counts", "after", 2),
+    (Pieces, "wait", "after", 2),
+    (EpochFolder, "take", "after", 2),
+    (EpochFolder, "show", "before", 2),
+    (Pieces, "commit", "before", 2),
+    (Pieces, "commit", "after", 2),
+    (EpochStore, "clean", "before", 2),
+    (Epochs, "run_batch", "after", 2),
 ]
+#: Files that arrive before the third point, at which Spark waits for rows, and after it.
+FEW, FILES = 3, 60
 
 
 def crashing(method: Callable[..., Any], when: str, calls: int) -> Callable[..., Any]:
@@ -73,10 +76,12 @@ async def test_a_stream_continues_after_a_crash_at_any_step(
 ) -> None:
     whole = af.CollectSink[Sum]()
     await build(BIDS, whole).run()
-    put_all(tmp_path / "bids", BIDS, 8)
+    size = -(-len(BIDS) // FILES)
+    for number in range(FEW):
+        put(tmp_path / "bids", number, BIDS[number * size : (number + 1) * size])
     sums = SparkSink[Sum](tmp_path / "sums", schema=COLUMNS)
     # A killed process removes nothing.
-    monkeypatch.setattr(destinations, "remove_folder", kept)
+    monkeypatch.setattr(prepared_folder, "remove_folder", kept)
 
     def query() -> StreamQuery:
         return stream(
@@ -90,18 +95,15 @@ async def test_a_stream_continues_after_a_crash_at_any_step(
             savepoint=tmp_path / "savepoint",
         )
 
-    crashes = 0
-    for calls, (owner, name, when) in enumerate(POINTS):
+    for owner, name, when, calls in POINTS:
         with monkeypatch.context() as patch:
-            method = crashing(getattr(owner, name), when, 1 if calls < 2 else 2)
-            patch.setattr(owner, name, method)
-            try:
+            patch.setattr(owner, name, crashing(getattr(owner, name), when, calls))
+            with pytest.raises(Crash):
                 await query().wait()
-            except Crash:
-                crashes += 1
+        if name == "run_without_rows":
+            put_all(tmp_path / "bids", BIDS, FILES)
     done = await query().wait()
 
-    assert crashes > len(POINTS) // 2
     assert done.savepoint == tmp_path / "savepoint"
     await build(BIDS, sums).run(
         restore=tmp_path / "savepoint",

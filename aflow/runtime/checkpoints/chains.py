@@ -23,6 +23,13 @@ class PartChain:
     base_bytes: int = 0
     change_bytes: int = 0
 
+    @classmethod
+    def of(cls, links: Iterable[Link]) -> PartChain:
+        """Return the chain of stored parts."""
+        found = tuple(links)
+        first, *later = [link.file.size for link in found] or [0]
+        return cls(found, first, sum(later))
+
     @property
     def long(self) -> bool:
         """True if the chain should be compacted."""
@@ -48,10 +55,9 @@ class SubtaskChains:
 
     def adopt(self, step: str, links: Iterable[Link]) -> None:
         """Continue the chain of the restored checkpoint."""
-        found = tuple(links)
-        if found:
-            sizes = [link.file.size for link in found]
-            self.chains[step] = PartChain(found, sizes[0], sum(sizes[1:]))
+        chain = PartChain.of(links)
+        if chain.links:
+            self.chains[step] = chain
 
     def stored(self, file: FileRef, snapshots: Mapping[str, OperatorSnapshot]) -> None:
         """Add a part that is stored durably."""

@@ -16,6 +16,7 @@ from aflow.model.key_groups import KeyGroupRange
 from aflow.operators.base import Operator
 from aflow.runtime.channel import Element
 from aflow.runtime.checkpoints.chains import SubtaskChains
+from aflow.runtime.checkpoints.directory.reader import links_to_groups
 from aflow.runtime.checkpoints.inflight import (
     ElementOrigin,
     InFlightCodec,
@@ -29,7 +30,6 @@ from aflow.runtime.garbage_collection import can_keep_objects, objects_are_kept
 from aflow.runtime.loop_budget import LoopBudget
 from aflow.runtime.splits import Progress
 from aflow.state.change_plan import ChangePlan, change_plan, stored_step
-from aflow.state.manifest import Link, StepState
 from aflow.state.read_errors import wrap_read_errors
 from aflow.state.snapshot import OperatorSnapshot
 
@@ -127,7 +127,7 @@ class Restoration:
         wanted = set(steps) - self.changes.changed_steps
         for step in self.restored.manifest.steps:
             if step.name in wanted:
-                chains.adopt(step.name, _links(step, chains.groups))
+                chains.adopt(step.name, links_to_groups(step.subtasks, chains.groups))
 
     def to_copy(self, groups: KeyGroupRange, steps: Iterable[str]) -> dict[str, OperatorSnapshot]:
         """Return the state that a subtask stores anew, if the checkpoint is not in the storage of this job.
@@ -200,12 +200,3 @@ def _forwarded(plan: Plan, restored: Restored) -> frozenset[str]:
         if node.name in restored.states and has_in_flight(restored.states[node.name]):
             found |= sources[node.id]
     return frozenset(found)
-
-
-def _links(step: StepState, groups: KeyGroupRange) -> Iterator[Link]:
-    """Yield the parts with state of ``groups``, each restricted to them."""
-    for subtask in step.subtasks:
-        for link in subtask.chain:
-            first, stop = max(link.first, groups.start), min(link.stop, groups.stop)
-            if first < stop:
-                yield Link(link.file, first, stop)

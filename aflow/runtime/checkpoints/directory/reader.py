@@ -250,6 +250,11 @@ def clip_to_groups(subtask: SubtaskState, groups: KeyGroupRange) -> SubtaskState
     return replace(subtask, chain=tuple(link for link in clipped if link.first < link.stop))
 
 
+def links_to_groups(subtasks: Iterable[SubtaskState], groups: KeyGroupRange) -> tuple[Link, ...]:
+    """Return the links with state of ``groups``, each restricted to them: a chain, if the subtasks are of one step."""
+    return tuple(link for one in subtasks for link in clip_to_groups(one, groups).chain)
+
+
 def _whole(manifest: Manifest) -> Manifest:
     return manifest
 

@@ -18,9 +18,6 @@ cancelled first completes its work in a thread.
 
 from __future__ import annotations
 
-import json
-import os
-import socket
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -34,9 +31,9 @@ from aflow.errors import CheckpointError, RestoreError
 from aflow.model.distribution import VERSION
 from aflow.model.elements import CheckpointKind
 from aflow.model.key_groups import KeyGroupRange
-from aflow.runtime.checkpoints.directory.files import DISK, Files, Occupied, Written, reason, stored
+from aflow.runtime.checkpoints.directory.files import DISK, Files, Written, reason, stored
+from aflow.runtime.checkpoints.directory.folder_lock import hold
 from aflow.runtime.checkpoints.directory.names import (
-    LOCK,
     PARTS,
     PLACE,
     TEMPORARY,
@@ -100,22 +97,7 @@ class DirectoryStorage:
             await session.end()
 
     def _claim(self, session: StorageSession, flow: str) -> None:
-        owner = {"pid": os.getpid(), "host": socket.gethostname(), "flow": flow}
-        path = self.folder / LOCK
-        if os.path.islink(self.folder / PARTS):
-            raise CheckpointError(
-                f"{self.folder / PARTS} is a symbolic link: {self.folder} itself may be one, its contents may not"
-            )
-        try:
-            self._files.make_folder(self.folder / PARTS)
-            session.locked(self._files.lock(path, json.dumps(owner).encode()))
-        except Occupied as exc:
-            raise CheckpointError(
-                f"{self.folder} is in use by another live job ({_holder(str(exc))}): stop that one first, or give this "
-                f"one a folder of its own"
-            ) from exc
-        except OSError as exc:
-            raise CheckpointError(f"cannot write {path}: {reason(exc)}") from exc
+        session.locked(hold(self._files, self.folder, flow, user="live job"))
 
     async def _belong(self, session: StorageSession, flow: str) -> None:
         """Raise ``CheckpointError`` unless the folder is that of ``flow``."""
@@ -343,12 +325,3 @@ class DirectoryStorage:
 def _has_newer(session: StorageSession, numbers: Collection[int]) -> bool:
     """Return True if a checkpoint was completed that is newer than all of ``numbers``."""
     return max(session.checkpoints, default=0) > max(numbers, default=0)
-
-
-def _holder(owner: str) -> str:
-    """Return the holder of a lock, from the content of its file."""
-    try:
-        known = json.loads(owner)
-        return f"process {known['pid']} on host {known['host']}, flow {known['flow']!r}"
-    except (ValueError, LookupError, TypeError):
-        return "which has not said who it is"

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
     from aflow_connectors.spark.backfill.executor_files import FileTarget
+    from aflow_connectors.spark.dataframe.schema import Schema
 
 #: Folder that a failed write of Spark leaves.
 _UNFINISHED: Final = "_temporary"
@@ -125,12 +126,7 @@ class ResultsDestination(TableDestination):
             )
 
     def columns(self) -> StructType | None:
-        if self._results.schema is None:
-            return None
-        owner = f"sink {self.sink!r}"
-        columns = spark_schema(self._results.schema, owner=owner)
-        declared(columns, owner=owner)
-        return columns
+        return declared_columns(self._results.schema, self.sink)
 
     def write(
         self, table: DataFrame | None, *, records: int, scratch: str
@@ -141,6 +137,16 @@ class ResultsDestination(TableDestination):
                 rmtree(self._folder, ignore_errors=True)
             self._results.write(table)
         return ()
+
+
+def declared_columns(schema: Schema | None, sink: str) -> StructType | None:
+    """Return the columns of a sink that has declared them; None otherwise. Raises ``FlowDefinitionError``."""
+    if schema is None:
+        return None
+    owner = f"sink {sink!r}"
+    columns = spark_schema(schema, owner=owner)
+    declared(columns, owner=owner)
+    return columns
 
 
 def _is_free(folder: Path) -> bool:

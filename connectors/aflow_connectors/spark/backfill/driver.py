@@ -33,7 +33,7 @@ from aflow_connectors.spark.backfill.destinations import (
 from aflow_connectors.spark.backfill.fragment_runner import FragmentRunner
 from aflow_connectors.spark.backfill.fragment_task import decoder_function
 from aflow_connectors.spark.backfill.results import Backfilled, StepDone
-from aflow_connectors.spark.backfill.rows import StepCounts
+from aflow_connectors.spark.backfill.rows import StepCounts, files_into, records_into
 from aflow_connectors.spark.dataframe.columns import RowsOut
 from aflow_connectors.spark.dataframe.schema import declared, inferred, spark_schema
 from aflow_connectors.spark.executor.functions import map_in_arrow
@@ -108,7 +108,7 @@ class Backfill:
             self._check_savepoint_is_new()
             match destination:
                 case FilesDestination():
-                    self._prepared[sink] = destination.take(self._files_of(sink))
+                    self._prepared[sink] = destination.take(self._files_into(sink))
                 case TableDestination():
                     self._prepared[sink] = self._write_table(sink, destination)
         self._record_time(f"results of {sink}", began)
@@ -200,7 +200,9 @@ class Backfill:
         self._check_not_cancelled()
 
     def _write_table(self, sink: str, destination: TableDestination) -> Sequence[Committable]:
-        table = table_of_exits(self.staging, self._exits_into(sink), sink, destination.columns())
+        table = table_of_exits(
+            self.staging, self.plan.exits_into(sink), sink, destination.columns()
+        )
         scratch = f"{self.shared}/results-{len(self._prepared)}"
         return destination.write(table, records=self._records_into(sink), scratch=scratch)
 
@@ -218,26 +220,11 @@ class Backfill:
                 records_in, records_out = summed.get((fragment.index, node.name), (0, 0))
                 yield StepDone(fragment.index, node.name, records_in, records_out)
 
-    def _exits_into(self, sink: str) -> list[tuple[Fragment, Exit]]:
-        return [
-            (one, exit)
-            for one in self.plan.fragments
-            for exit in one.exits
-            if exit.sink is not None and exit.sink.name == sink
-        ]
-
     def _records_into(self, sink: str) -> int:
-        numbers = self._numbers_of(sink)
-        counts = self.staging.counts()
-        return sum(count for one in counts for exit, count in one.exits.items() if exit in numbers)
+        return records_into(self.plan.exits_into(sink), self.staging.counts())
 
-    def _files_of(self, sink: str) -> list[str]:
-        numbers = self._numbers_of(sink)
-        counts = self.staging.counts()
-        return [name for one in counts for exit, name in one.files.items() if exit in numbers]
-
-    def _numbers_of(self, sink: str) -> set[int]:
-        return {exit.number for _, exit in self._exits_into(sink)}
+    def _files_into(self, sink: str) -> list[str]:
+        return files_into(self.plan.exits_into(sink), self.staging.counts())
 
     def _record_time(self, description: str, began: float) -> None:
         self.seconds[description] = time.monotonic() - began

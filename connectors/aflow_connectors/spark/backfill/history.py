@@ -16,13 +16,11 @@ for each backfill. So checkpoints and savepoints whose output was replaced are r
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from shutil import rmtree
 from typing import TYPE_CHECKING, Any, Final
-from uuid import uuid4
 
 from aflow.connect import Committable
 from aflow_connectors.files.optional import pyarrow_parquet
@@ -33,9 +31,7 @@ from aflow_connectors.files.output.lock_file import (
     make_folder,
     sync_folder,
 )
-from aflow_connectors.files.output.manifest import Fingerprint
-from aflow_connectors.files.output.ownership import OwnedFolder
-from aflow_connectors.files.output.pieces import FolderRecovery, Pieces, PreparedPiece
+from aflow_connectors.files.output.pieces import Pieces, PreparedPiece
 from aflow_connectors.owners import new_owner
 from aflow_connectors.spark.backfill.destinations import (
     AnyDestination,
@@ -45,11 +41,12 @@ from aflow_connectors.spark.backfill.destinations import (
     TableDestination,
 )
 from aflow_connectors.spark.backfill.executor_files import FileTarget
-from aflow_connectors.spark.backfill.folders import remove_folder, uri_of
+from aflow_connectors.spark.backfill.folders import uri_of
+from aflow_connectors.spark.backfill.prepared_folder import CLAIM, PreparedFolder
 from aflow_connectors.spark.dataframe.columns import RowsOut
 from aflow_connectors.spark.dataframe.schema import declared
 from aflow_connectors.spark.tables.columns import column_mismatches, differences, parsed
-from aflow_connectors.spark.tables.folder_sink import SparkSink, folder_parts
+from aflow_connectors.spark.tables.folder_sink import SparkSink
 from aflow_connectors.spark.tables.spark_table import (
     SparkTable,
     TablePartition,
@@ -65,9 +62,8 @@ if TYPE_CHECKING:
     from aflow_connectors.spark.tables.table_sink import SparkTableSink
 
 
-#: Folders for files that are not pending yet, and the lock file in them.
+#: Folders for files that are not pending yet.
 _HIDDEN: Final = ".history-"
-_CLAIM: Final = ".claim"
 
 
 def history_folder(
@@ -83,26 +79,14 @@ def history_folder(
     return HistoryFolderFiles(target, sink, output, rows)
 
 
-class _HistoryFolder(OwnedFolder, Destination):
+class _HistoryFolder(PreparedFolder, Destination):
     """The folder of a ``SparkSink``."""
 
     def __init__(self, target: SparkSink[Any], sink: str, output: SavepointOutput) -> None:
-        super().__init__(target.path, folder_parts(target.path), sink=sink)
-        self._overwrite = target.overwrite
+        super().__init__(target, sink, hidden=_HIDDEN)
         self._number = output.number
         #: Output that the restored savepoint names, if it names any of this sink.
         self._earlier = output.earlier
-        #: Folder into which files are written.
-        self._hidden = target.path.absolute() / f"{_HIDDEN}{uuid4().hex}"
-        #: Lock of that folder, which shows that its backfill is alive; None while it is not held.
-        self._claim: Claim | None = None
-        #: Lock against the writers of jobs; None while it is not held.
-        self._lock: Claim | None = None
-        #: Output of the savepoint; None before anything is prepared.
-        self._pieces: Pieces | None = None
-        self._prepared: list[PreparedPiece] = []
-        #: Number of times that output of this owner was withdrawn.
-        self._generation = 0
 
     def check(self) -> None:
         """Raise ``SinkError`` for output of an earlier run that must be kept, and while another job writes here."""
@@ -120,8 +104,7 @@ class _HistoryFolder(OwnedFolder, Destination):
 
     def _recovered(self) -> str:
         """Restore the files to their state at the restored savepoint, if there is one; return their owner."""
-        recovery = FolderRecovery(self.path, self.parts, sink=self.sink, overwrite=self._overwrite)
-        return recovery.recover(self._earlier)
+        return self._recovery().recover(self._earlier)
 
     def begin(self) -> None:
         """Create the folder into which files are written. Raises ``SinkError`` if another backfill is alive here."""
@@ -130,16 +113,13 @@ class _HistoryFolder(OwnedFolder, Destination):
             # Created under another name until it is locked: an unlocked folder counts as abandoned.
             made = self.path.absolute() / f".new{self._hidden.name}"
             made.mkdir()
-            self._claim = self.claimed(made / _CLAIM)
+            self._claim = self.claimed(made / CLAIM)
             made.rename(self._hidden)
             # Only now: of two that begin together, at least one sees the other.
             self._refuse_other_backfills()
 
     def show(self) -> None:
-        with self.errors():
-            for one in self._prepared:
-                self._savepoint_pieces().commit(one)
-        self._prepared.clear()
+        self._commit_prepared()
         self._release()
 
     def drop(self) -> None:
@@ -148,7 +128,7 @@ class _HistoryFolder(OwnedFolder, Destination):
                 self.parts.pending(one.piece, one.owner).unlink(missing_ok=True)
         if self._prepared and not self._earlier:  # otherwise it proves earlier output
             with suppress(OSError):
-                self._savepoint_pieces().manifest.remove()
+                self._known_pieces().manifest.remove()
         self._prepared.clear()
         self._release()
 
@@ -160,47 +140,22 @@ class _HistoryFolder(OwnedFolder, Destination):
             self._generation = self._pieces.generation()
             self._remove_abandoned()
             for number, file in enumerate(files):
-                self._prepared.append(self._pending(number, file))
+                self._prepared.append(self._wait(file, number, self._number))
             sync_folder(self.path)
         # An empty committable marks a savepoint without output, which a job can be restored from.
-        return [one.stored() for one in self._prepared or [self._prepared_piece("")]]
-
-    def _pending(self, number: int, file: Path) -> PreparedPiece:
-        """Make a file durable under a name that readers ignore."""
-        piece, pieces = self.parts.piece(number, self._number), self._savepoint_pieces()
-        with file.open("rb") as raw:
-            os.fsync(raw.fileno())
-        pieces.wait(file, piece, Fingerprint.of(file))
-        return self._prepared_piece(piece)
-
-    def _prepared_piece(self, piece: str) -> PreparedPiece:
-        folder, owner = str(self.path.absolute()), self._savepoint_pieces().owner
-        return PreparedPiece(self._number, piece, folder, owner, self._generation)
-
-    def _savepoint_pieces(self) -> Pieces:
-        assert self._pieces is not None
-        return self._pieces
+        return [one.stored() for one in self._prepared or [self._prepared_piece(self._number)]]
 
     def _refuse_other_backfills(self) -> None:
         for one in self.path.absolute().glob(f"{_HIDDEN}*"):
-            if one != self._hidden and is_claimed(one / _CLAIM, remove=False):
-                raise self.taken(one / _CLAIM)
+            if one != self._hidden and is_claimed(one / CLAIM, remove=False):
+                raise self.taken(one / CLAIM)
 
     def _remove_abandoned(self) -> None:
         """Remove the folders of killed backfills."""
         for one in self.path.glob(f"{_HIDDEN}*"):
             # The lock file proves it: only aflow writes one.
-            if is_lock(one / _CLAIM) and not is_claimed(one / _CLAIM, remove=False):
+            if is_lock(one / CLAIM) and not is_claimed(one / CLAIM, remove=False):
                 rmtree(one, ignore_errors=True)
-
-    def _release(self) -> None:
-        if self._claim is not None:
-            self._claim.release()
-            self._claim = None
-            remove_folder(self._hidden)
-        if self._lock is not None:
-            self._lock.release()
-            self._lock = None
 
 
 class HistoryFolderFiles(_HistoryFolder, FilesDestination):
@@ -218,14 +173,7 @@ class HistoryFolderFiles(_HistoryFolder, FilesDestination):
         )
 
     def take(self, files: Sequence[str]) -> Sequence[Committable]:
-        paths = [self._hidden / name for name in sorted(files)]
-        for path in paths:
-            if not path.exists():
-                raise self.error(
-                    f"an executor has written {path}, which this machine does not see: the folder of a SparkSink must "
-                    f"be one that the driver and all executors see alike"
-                )
-        return self._prepare(paths)
+        return self._prepare(self._written(files))
 
 
 class HistoryFolderTable(_HistoryFolder, TableDestination):

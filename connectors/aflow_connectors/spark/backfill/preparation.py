@@ -263,14 +263,14 @@ def _rows_in(
     rows = sources[name]
     of = rows.of if isinstance(rows, SparkSource) else None
     owner = f"source {name!r}"
-    schema = _ask_spark(name, lambda: rows_schema(frames[name], owner=owner))
+    schema = ask_spark(name, lambda: rows_schema(frames[name], owner=owner))
     rows_in: RowsIn[Any] = RowsIn(schema.names, of, owner=owner)
     rows_in.check(schema)
     return rows_in
 
 
 def _frame(rows: SourceRows, source: str) -> DataFrame:
-    frame = _ask_spark(source, rows.dataframe) if isinstance(rows, SparkSource) else rows
+    frame = ask_spark(source, rows.dataframe) if isinstance(rows, SparkSource) else rows
     # Checked on the type: an instance takes any attribute for a column.
     if not hasattr(type(frame), "sparkSession"):
         raise FlowDefinitionError(
@@ -280,7 +280,8 @@ def _frame(rows: SourceRows, source: str) -> DataFrame:
     return frame
 
 
-def _ask_spark(source: str, ask: Callable[[], T]) -> T:
+def ask_spark(source: str, ask: Callable[[], T]) -> T:
+    """Return the result of ``ask``. Raises ``ConnectorError`` that names the source for an error of Spark."""
     try:
         return ask()
     except Exception as exc:

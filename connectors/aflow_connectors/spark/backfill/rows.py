@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import msgspec
 
 from aflow.backfill.epochs import EpochPart
+from aflow.backfill.fragments import Exit, Fragment
 
 #: ``exit``: number of the exit by which a record leaves its fragment, or one of the markers below. ``part``: partition
 #: of the reader that receives the row, or the partition that it reports on. ``input``: input of the reader's head.
@@ -40,3 +42,19 @@ class StepCounts(msgspec.Struct, frozen=True):
     """State of the partition at the end of an epoch of a stream."""
     newest: dict[str, int] = {}
     """Newest timestamp (epoch ms), by the step that assigns timestamps to records of a source."""
+
+
+def records_into(exits: Sequence[tuple[Fragment, Exit]], counts: Iterable[StepCounts]) -> int:
+    """Return the number of records that left by ``exits``."""
+    numbers = _numbers(exits)
+    return sum(n for one in counts for exit, n in one.exits.items() if exit in numbers)
+
+
+def files_into(exits: Sequence[tuple[Fragment, Exit]], counts: Iterable[StepCounts]) -> list[str]:
+    """Return the names of the files that partitions wrote for ``exits``."""
+    numbers = _numbers(exits)
+    return [name for one in counts for exit, name in one.files.items() if exit in numbers]
+
+
+def _numbers(exits: Sequence[tuple[Fragment, Exit]]) -> set[int]:
+    return {exit.number for _, exit in exits}

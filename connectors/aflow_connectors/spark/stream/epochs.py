@@ -23,14 +23,14 @@ from time import monotonic
 from typing import TYPE_CHECKING
 
 from aflow.backfill.epoch_state import EpochState
-from aflow.backfill.fragments import Exit, Fragment, FragmentPlan
+from aflow.backfill.fragments import Fragment, FragmentPlan
 from aflow.backfill.stream_recovery import SPARK, STAGING
 from aflow.connect import Committable
 from aflow_connectors.spark.backfill.driver import table_of_exits
 from aflow_connectors.spark.backfill.folders import uri_of
 from aflow_connectors.spark.backfill.fragment_runner import FragmentRunner
 from aflow_connectors.spark.backfill.fragment_task import TaskEpoch, description_of
-from aflow_connectors.spark.backfill.rows import StepCounts
+from aflow_connectors.spark.backfill.rows import StepCounts, files_into, records_into
 from aflow_connectors.spark.executor.functions import MapBatches
 from aflow_connectors.spark.stream.destinations import AnyEpochDestination, EpochCall, EpochFolder
 from aflow_connectors.spark.stream.epoch_task import EpochContext, epoch_function
@@ -209,12 +209,10 @@ class Epochs:
         counts: Sequence[StepCounts],
         epoch: int,
     ) -> Sequence[Committable]:
-        exits = self._exits_into(sink)
+        exits = self.plan.exits_into(sink)
         if isinstance(destination, EpochFolder):
-            numbers = {exit.number for _, exit in exits}
-            files = [name for one in counts for exit, name in one.files.items() if exit in numbers]
-            return destination.take(epoch, files)
-        if _records_into(exits, counts):
+            return destination.take(epoch, files_into(exits, counts))
+        if records_into(exits, counts):
             table = table_of_exits(runner, exits, sink, destination.columns())
             if table is not None:
                 destination.call(table, epoch)
@@ -229,20 +227,7 @@ class Epochs:
         if records:
             self._per_second = records / seconds
         for sink in self.sinks:
-            self._results[sink] += _records_into(self._exits_into(sink), counts)
+            self._results[sink] += records_into(self.plan.exits_into(sink), counts)
 
     def _destinations(self) -> list[AnyEpochDestination]:
         return [one for one in self.sinks.values() if one is not None]
-
-    def _exits_into(self, sink: str) -> list[tuple[Fragment, Exit]]:
-        return [
-            (one, exit)
-            for one in self.plan.fragments
-            for exit in one.exits
-            if exit.sink is not None and exit.sink.name == sink
-        ]
-
-
-def _records_into(exits: Sequence[tuple[Fragment, Exit]], counts: Sequence[StepCounts]) -> int:
-    numbers = {exit.number for _, exit in exits}
-    return sum(n for one in counts for exit, n in one.exits.items() if exit in numbers)

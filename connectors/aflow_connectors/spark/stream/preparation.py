@@ -10,14 +10,19 @@ from typing import TYPE_CHECKING, Any
 from aflow.backfill.epoch_state import EpochState
 from aflow.backfill.fragments import FragmentPlan
 from aflow.backfill.stream_recovery import StreamFolders
-from aflow.errors import ConnectorError, FlowDefinitionError, shown
+from aflow.errors import FlowDefinitionError, shown
 from aflow_connectors.spark.backfill.fragment_task import (
     fragment_task,
     modules_of_plan,
     pickled_content,
 )
-from aflow_connectors.spark.backfill.preparation import check_apart, check_session, partitions_of
-from aflow_connectors.spark.calls import error_summary, is_connect, is_spark_error
+from aflow_connectors.spark.backfill.preparation import (
+    ask_spark,
+    check_apart,
+    check_session,
+    partitions_of,
+)
+from aflow_connectors.spark.calls import is_connect
 from aflow_connectors.spark.dataframe.columns import RowsIn
 from aflow_connectors.spark.dataframe.schema import columns_schema
 from aflow_connectors.spark.stream.destinations import (
@@ -84,12 +89,7 @@ def check_stream_session(session: SparkSession, sources: Mapping[str, SparkStrea
 def rows_in(name: str, source: SparkStream[Any]) -> RowsIn[Any]:
     """Return the converter for the records of a source. Raises ``FlowDefinitionError`` for columns that do not fit."""
     owner = f"source {name!r}"
-    try:
-        schema = columns_schema(source.frame, owner=owner)
-    except Exception as exc:
-        if not is_spark_error(exc):
-            raise
-        raise ConnectorError(f"{owner}: {error_summary(exc)}") from exc
+    schema = ask_spark(name, lambda: columns_schema(source.frame, owner=owner))
     converter: RowsIn[Any] = RowsIn(schema.names, source.of, owner=owner)
     converter.check(schema)
     return converter
