@@ -89,8 +89,8 @@ class _TableSink(Sink[T], Generic[T]):
         """Recover as ``Sink.recover``. Raises ``RestoreError``, and ``SinkError`` if the table is ahead of the
         checkpoint.
         """
-        if self.delivery is not Delivery.TRANSACTIONAL:
-            return
+        if not (self.delivery is Delivery.TRANSACTIONAL or committables):
+            return  # output that an earlier run has prepared is written in any case
         prepared = [PreparedEpoch.of(one, sink=name) for one in committables]
         owners = {one.owner for one in prepared}
         check_one_owner(name, owners, output="rows")

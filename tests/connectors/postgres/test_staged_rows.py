@@ -121,6 +121,24 @@ async def test_after_a_crash_exactly_the_rows_of_the_checkpoint_remain(table: Da
     assert await staged(table) == 0
 
 
+async def test_a_sink_that_is_no_longer_exactly_once_writes_the_rows_of_its_checkpoint(
+    table: Database,
+) -> None:
+    def upsert(*, exactly_once: bool) -> PostgresUpsert[int]:
+        return PostgresUpsert[int](
+            table.address, "t", key="n", row=lambda n: (n,), exactly_once=exactly_once
+        )
+
+    writer = await begun(upsert(exactly_once=True))
+    committable = await prepared(writer, 1, 1, 2)
+    await writer.close()
+
+    for _ in range(2):
+        await upsert(exactly_once=False).recover("out", [committable])
+
+    assert (await numbers(table), await staged(table)) == ([1, 2], 0)
+
+
 async def test_rows_of_many_writers_are_continued_by_fewer(table: Database) -> None:
     former = sink_to(table)
     await former.recover("out", [])
