@@ -9,17 +9,19 @@ from typing import TYPE_CHECKING, Final
 
 from anyio import CancelScope, to_thread
 
+from aflow.backfill.stream_metrics import JobStatus, ObservedStream
+from aflow.backfill.stream_progress import StreamProgress
 from aflow.errors import FlowDefinitionError
-from aflow_connectors.spark.stream.progress import StreamProgress
 
 if TYPE_CHECKING:
     from aflow_connectors.spark.stream.supervisor import Supervisor
 
 
-class StreamQuery:
+class StreamQuery(ObservedStream):
     """A stream on Spark: ``wait`` starts it and waits for its end, as ``async with`` and ``wait`` do.
 
-    ``async with query:`` starts it and stops it at the end of the block. A query runs once.
+    ``async with query:`` starts it and stops it at the end of the block. A query runs once. ``aflow.web`` has its
+    health and metrics: ``aflow.web.app(query)``.
     """
 
     def __init__(self, flow: str, prepare: Callable[[], Supervisor]) -> None:
@@ -30,6 +32,32 @@ class StreamQuery:
         self._is_started = False
         #: Set if the caller of ``start`` was cancelled meanwhile.
         self._is_abandoned = False
+        #: Set when the query is asked to end after the epoch in progress.
+        self._is_stopping = False
+        #: The status at the end, if the caller has decided it.
+        self._outcome: JobStatus | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the flow."""
+        return self._flow
+
+    @property
+    def status(self) -> JobStatus:
+        """The present phase, as of a job."""
+        if self._outcome is not None:
+            return self._outcome
+        if self._supervisor is None or self._ended is None:
+            return JobStatus.STARTING if self._is_started else JobStatus.CREATED
+        if self._supervisor.has_failed:
+            return JobStatus.FAILED
+        if self._ended.done():
+            return JobStatus.FINISHED
+        return JobStatus.DRAINING if self._is_stopping else JobStatus.RUNNING
+
+    def observed(self) -> StreamProgress | None:
+        """Return the progress; None before the start."""
+        return None if self._supervisor is None else self._supervisor.progress()
 
     async def start(self) -> None:
         """Check the state folder and the sinks, restore the last committed epoch, and start the Spark query.
@@ -49,8 +77,10 @@ class StreamQuery:
 
         try:
             await to_thread.run_sync(self._begin, on_end)
-        except BaseException:
+        except BaseException as exc:
             self._is_abandoned = True  # a thread that still begins ends what it has begun
+            cancelled = isinstance(exc, asyncio.CancelledError)
+            self._outcome = JobStatus.CANCELLED if cancelled else JobStatus.FAILED
             raise
 
     def _begin(self, on_end: Callable[[], None]) -> None:
@@ -110,8 +140,12 @@ class StreamQuery:
             self._running()[0].result()
 
     async def _end(self, *, at_once: bool) -> None:
-        supervisor = self._supervisor
-        if supervisor is not None:
+        supervisor, ended = self._supervisor, self._ended
+        if supervisor is not None and ended is not None:
+            if not at_once:
+                self._is_stopping = True
+            elif not ended.done() and not supervisor.has_failed:
+                self._outcome = JobStatus.CANCELLED
             with CancelScope(shield=True):
                 await to_thread.run_sync(lambda: supervisor.end(at_once=at_once))
 
