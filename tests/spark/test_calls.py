@@ -149,13 +149,14 @@ def test_the_frames_of_users_code_are_found_in_an_error() -> None:
 
 #: Errors of workers as Spark words them, shortened.
 NO_PYSPARK = (
-    "Job aborted due to stage failure: Task 0 in stage 1.0 failed 1 times, most recent failure: Lost task 0.0 in stage 1.0 "
-    "(TID 1) (10.0.0.7 executor 1): org.apache.spark.SparkException: \nError from python worker:\n"
-    "  /usr/bin/python3: No module named pyspark\nPYTHONPATH was:\n  /spark/python\norg.apache.spark.SparkException: EOF"
+    "Job aborted due to stage failure: Task 0 in stage 1.0 failed 1 times, most recent failure: Lost task 0.0 in "
+    "stage 1.0 (TID 1) (10.0.0.7 executor 1): org.apache.spark.SparkException: \nError from python worker:\n"
+    "  /usr/bin/python3: No module named pyspark\nPYTHONPATH was:\n  /spark/python\norg.apache.spark.SparkException: "
+    "EOFException occurred"
 )
 NO_PYTHON = (
-    "An error occurred while calling o7.count.\n: org.apache.spark.SparkException: Job aborted due to stage failure: Task 0 "
-    "in stage 1.0 failed 1 times, most recent failure: Lost task 0.0 in stage 1.0 (TID 1) (10.0.0.7 executor 1): "
+    "An error occurred while calling o7.count.\n: org.apache.spark.SparkException: Job aborted due to stage failure: "
+    "Task 0 in stage 1.0 failed 1 times, most recent failure: Lost task 0.0 in stage 1.0 (TID 1) (10.0.0.7 executor 1): "
     'java.io.IOException: Cannot run program "/opt/python3": error=2, No such file or directory\n\tat java.base/x(y)'
 )
 RAISED = (
@@ -198,7 +199,7 @@ def test_a_worker_without_a_usable_python_is_reported_with_the_cure(text: str, r
 @pytest.mark.parametrize(
     "raised",
     [
-        "ImportError: fragment 0 cannot run on executor a: python3 cannot import aflow (No module named 'aflow'). Bring it",
+        "ImportError: fragment 0 cannot run on executor a: python3 cannot import aflow (No module named 'aflow'). Bring",
         "ValueError: no such card",
     ],
     ids=["with its own cure", "of the user"],

@@ -46,7 +46,10 @@ def column_mismatch(schema: ArrowSchema, of: type | None) -> str | None:
         field = fields.get(column.name)
         plain = None if field is None else _PLAIN.get(type(without_none(field.type)))
         if plain is not None and (reason := _reason(column.type, plain)):
-            return f"column {column.name!r} is of type {column.type}, and the field is of type {plain.__name__}: {reason}"
+            return (
+                f"column {column.name!r} is of type {column.type}, and the field is of type "
+                f"{plain.__name__}: {reason}"
+            )
     return None
 
 
