@@ -156,7 +156,7 @@ NO_PYSPARK = (
 )
 NO_PYTHON = (
     "An error occurred while calling o7.count.\n: org.apache.spark.SparkException: Job aborted due to stage failure: "
-    "Task 0 in stage 1.0 failed 1 times, most recent failure: Lost task 0.0 in stage 1.0 (TID 1) (10.0.0.7 executor 1): "
+    "Task 0 in stage 1.0 failed 1 times, most recent failure: Lost task 0.0 in stage 1.0 (TID 1) (10.0.0.7 executor): "
     'java.io.IOException: Cannot run program "/opt/python3": error=2, No such file or directory\n\tat java.base/x(y)'
 )
 RAISED = (
@@ -199,7 +199,7 @@ def test_a_worker_without_a_usable_python_is_reported_with_the_cure(text: str, r
 @pytest.mark.parametrize(
     "raised",
     [
-        "ImportError: fragment 0 cannot run on executor a: python3 cannot import aflow (No module named 'aflow'). Bring",
+        "ImportError: fragment 0 cannot run on executor a: python3 cannot import aflow (No module named 'aflow').",
         "ValueError: no such card",
     ],
     ids=["with its own cure", "of the user"],
