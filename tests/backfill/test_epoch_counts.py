@@ -112,7 +112,7 @@ async def test_a_running_value_that_cannot_be_stored_fails_a_backfill_early(
 ) -> None:
     seen: list[int] = []
 
-    def fold(accumulator: object, item: Item) -> object:
+    def fold(accumulator: Unstorable, item: Item) -> Unstorable:
         seen.append(item.n)
         return Unstorable()
 

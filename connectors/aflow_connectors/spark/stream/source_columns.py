@@ -44,7 +44,8 @@ def column_mismatch(schema: ArrowSchema, of: type | None) -> str | None:
     fields = {} if of is None else fields_by_name(inspect.type_info(of))
     for column in schema:
         field = fields.get(column.name)
-        plain = None if field is None else _PLAIN.get(type(without_none(field.type)))
+        want = None if field is None else without_none(field.type)
+        plain = None if want is None else _PLAIN.get(type(want))
         if plain is not None and (reason := _reason(column.type, plain)):
             return (
                 f"column {column.name!r} is of type {column.type}, and the field is of type "
