@@ -190,6 +190,11 @@ class _Run:
         with closing([task.timers.close]):
             async with asyncio.TaskGroup() as group:
                 group.create_task(task.run(), name=task.name)
+        return self._result(chains, chain, capture)
+
+    def _result(
+        self, chains: ChainBuilder, chain: OperatorChain, capture: _StateCapture | None
+    ) -> FragmentResult:
         stamps = [one for one in chain.operators if isinstance(one, StampOperator)]
         return FragmentResult(
             state={} if capture is None else capture.state,
