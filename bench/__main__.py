@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Final
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from bench.crash import proof
 from bench.harness import Measurement
@@ -379,7 +379,8 @@ def _differences(found: list[Change], title: str) -> Table:
 
 
 def _listing() -> Table:
-    table = Table("name", "description", "records", "runs of each", "in all", title="Benchmarks")
+    name = Column("name", no_wrap=True)
+    table = Table(name, "description", "records", "runs of each", "in all", title="Benchmarks")
     for one in BENCHMARKS:
         smaller = one.in_all or Smaller()
         parts = [
