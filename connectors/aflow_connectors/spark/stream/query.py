@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from threading import Event
 from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
@@ -18,10 +19,10 @@ if TYPE_CHECKING:
 
 
 class StreamQuery(ObservedStream):
-    """A stream on Spark: ``wait`` starts it and waits for its end, as ``async with`` and ``wait`` do.
+    """A stream on Spark. A query runs once.
 
-    ``async with query:`` starts it and stops it at the end of the block. A query runs once. ``aflow.web`` has its
-    health and metrics: ``aflow.web.app(query)``.
+    ``await query.wait()`` starts it and waits for its end. ``async with query:`` starts it, and stops it at the end of
+    the block; an exception there stops it at once. ``aflow.web`` has its health and metrics: ``aflow.web.app(query)``.
     """
 
     def __init__(self, flow: str, prepare: Callable[[], Supervisor]) -> None:
@@ -75,22 +76,36 @@ class StreamQuery(ObservedStream):
         def on_end() -> None:
             loop.call_soon_threadsafe(lambda: None if ended.done() else ended.set_result(None))
 
+        begun, done = Event(), Event()
         try:
-            await to_thread.run_sync(self._begin, on_end)
-        except BaseException as exc:
-            self._is_abandoned = True  # a thread that still begins ends what it has begun
-            cancelled = isinstance(exc, asyncio.CancelledError)
-            self._outcome = JobStatus.CANCELLED if cancelled else JobStatus.FAILED
+            await to_thread.run_sync(self._begin, on_end, begun, done, abandon_on_cancel=True)
+        except asyncio.CancelledError:
+            # A thread that has not begun checks that first. Another one ends what it has begun, and only then may
+            # another query use the folders.
+            self._is_abandoned = True
+            self._outcome = JobStatus.CANCELLED
+            if begun.is_set():
+                with CancelScope(shield=True):
+                    await to_thread.run_sync(done.wait, abandon_on_cancel=True)
+            raise
+        except BaseException:
+            self._outcome = JobStatus.FAILED
             raise
 
-    def _begin(self, on_end: Callable[[], None]) -> None:
+    def _begin(self, on_end: Callable[[], None], begun: Event, done: Event) -> None:
         """Prepare and start the stream, in a worker thread."""
-        supervisor = self._prepare()
-        if not self._is_abandoned:
-            supervisor.start(on_end)
-            self._supervisor = supervisor
-        if self._is_abandoned:
-            supervisor.end(at_once=True)
+        begun.set()
+        try:
+            if self._is_abandoned:
+                return
+            supervisor = self._prepare()
+            if not self._is_abandoned:
+                supervisor.start(on_end)
+                self._supervisor = supervisor
+            if self._is_abandoned:
+                supervisor.end(at_once=True)
+        finally:
+            done.set()
 
     async def wait(self) -> StreamProgress:
         """Wait until the stream ends, and return its last progress. Starts it if that was not done.
@@ -118,10 +133,15 @@ class StreamQuery(ObservedStream):
     async def stop(self) -> None:
         """End the stream after the epoch in progress. Returns when Spark has ended it; no-op if it has ended.
 
-        Raises as ``wait``, if the stream has failed.
+        Cancelling the call stops the stream at once. Raises as ``wait``, if the stream has failed.
         """
         supervisor, _ = self._running()
-        await self._end(at_once=False)
+        self._is_stopping = True
+        try:
+            await to_thread.run_sync(lambda: supervisor.end(at_once=False), abandon_on_cancel=True)
+        except asyncio.CancelledError:
+            await self._end(at_once=True)
+            raise
         supervisor.result()
 
     async def __aenter__(self) -> StreamQuery:
@@ -135,23 +155,25 @@ class StreamQuery(ObservedStream):
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await self._end(at_once=exc is not None)
         if exc is None:
-            self._running()[0].result()
+            await self.stop()
+        else:
+            await self._end(at_once=True)
 
     async def _end(self, *, at_once: bool) -> None:
         supervisor, ended = self._supervisor, self._ended
         if supervisor is not None and ended is not None:
-            if not at_once:
-                self._is_stopping = True
-            elif not ended.done() and not supervisor.has_failed:
+            if at_once and not ended.done() and not supervisor.has_failed:
                 self._outcome = JobStatus.CANCELLED
             with CancelScope(shield=True):
                 await to_thread.run_sync(lambda: supervisor.end(at_once=at_once))
 
     def _running(self) -> tuple[Supervisor, asyncio.Future[None]]:
         if self._supervisor is None or self._ended is None:
-            raise FlowDefinitionError(
-                f"the query of flow {self._flow!r} is not started: 'await query.start()' or 'async with query:'"
+            state = (
+                "has not started yet, or its start has failed"
+                if self._is_started
+                else "is not started: 'await query.start()' or 'async with query:'"
             )
+            raise FlowDefinitionError(f"the query of flow {self._flow!r} {state}")
         return self._supervisor, self._ended
