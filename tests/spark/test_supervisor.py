@@ -27,6 +27,8 @@ class Epochs:
     flow = "sums"
     checkpoint = "nowhere"
     is_finished = False
+    #: The last committed batch; reports of Spark are read for later ones.
+    batch: int | None = None
 
     def __init__(self, during: Callable[[], None]) -> None:
         self._during = during
