@@ -6,7 +6,6 @@ import argparse
 import json
 from pathlib import Path
 
-from rich.box import SIMPLE
 from rich.console import Console
 from rich.table import Column, Table
 
@@ -73,7 +72,7 @@ def main() -> None:
 def _table(comparisons: list[JobComparison]) -> Table:
     """Return a row for each peer: the names of the jobs are shorter, so that it fits into 80 columns."""
     title = "Records/s, and the ratio to aflow; latency: p50 and p99 in ms"
-    table = Table(Column("", no_wrap=True), title=title, box=SIMPLE, pad_edge=False, padding=0)
+    table = Table(Column("", no_wrap=True), title=title, box=None, padding=(0, 0, 0, 1))
     for comparison in comparisons:
         name = comparison.job.name.replace("_", " ")
         table.add_column(name, justify="right", overflow="fold")
