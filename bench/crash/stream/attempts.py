@@ -19,8 +19,8 @@ from bench.crash.stream.program import FAILED, StreamNote, StreamSettings
 
 #: Seconds between two looks at a driver and its files.
 _LOOK: Final = 0.002
-#: Timeout in seconds of a program, without those in which it waits for a CPU.
-_TIMEOUT: Final = 180.0
+#: Timeout in seconds of a driver, without those in which it waits for a CPU; its JVM may wait for one, too.
+_TIMEOUT: Final = 900.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -163,10 +163,11 @@ def attached_session(settings: Mapping[str, str]) -> SparkSession:
     ``settings`` are those of this first one; they include ``spark.master``.
     """
     from pyspark import SparkConf, SparkContext
-    from pyspark.java_gateway import launch_gateway
+    from pyspark import java_gateway
     from pyspark.sql import SparkSession
 
-    gateway: Any = launch_gateway()
+    untyped: Any = java_gateway
+    gateway = untyped.launch_gateway()
     # The JVM knows functions of a former Python by their numbers, and would mistake ours for them.
     gateway.gateway_property.pool.next_id = os.getpid() << 20
     jvm = gateway.jvm

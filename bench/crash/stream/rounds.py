@@ -136,7 +136,8 @@ class Starts:
             self.replayed += forget_last_batch(folder / "state")
         settings = msgspec.structs.replace(
             self.settings,
-            parallelism=random.randint(1, 3),
+            # Operators store their watermark for each subtask, so that of the last start is that of other rounds.
+            parallelism=self.settings.parallelism if kill is None else random.randint(1, 3),
             files=self.files if kill is None else random.randint(1, 2),
             gate=None if kill is None else kill.gate,
             nth=1 if kill is None else kill.nth,
