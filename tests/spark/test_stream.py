@@ -108,6 +108,8 @@ async def test_two_sources_are_one_stream_which_continues_after_it_was_stopped(
 
     async with query(2) as stopped:
         await stopped.stop()
+    # An attempt at the next epoch that was killed, and had other results.
+    epochs[stopped.progress().epoch + 1] = [Sum("killed", 0, 0)]
     done = await query(3).wait()
 
     found = [one for some in epochs.values() for one in some]

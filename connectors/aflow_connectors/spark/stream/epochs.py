@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from aflow.backfill.epoch_state import EpochState
 from aflow.backfill.fragments import Fragment, FragmentPlan
@@ -58,6 +59,8 @@ class Epochs:
     pickled: Mapping[int, bytes]
     """Description of each fragment for executors, by its index."""
     subtasks: int
+    #: Name of the staging folder: jobs of a killed driver may go on, and write into that of theirs.
+    _driver: str = field(default_factory=lambda: uuid4().hex)
     _is_ended: bool = False
     _is_cancelled: bool = False
     #: True until an epoch of this query is committed: the next one may repeat the epoch of a killed driver.
@@ -158,7 +161,7 @@ class Epochs:
     ) -> None:
         began = monotonic()
         state, number = self.state, self.state.last.id + 1
-        staging = self._staging / str(number)
+        staging = self._staging / self._driver / str(number)
         try:
             staging.mkdir(parents=True)
         except OSError as exc:
