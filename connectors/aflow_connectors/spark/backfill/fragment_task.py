@@ -262,6 +262,8 @@ class _Execution:
             state=state,
             part=part,
             newest=dict(result.newest),
+            counted=dict(result.counted),
+            entries=result.entries,
         )
         to = self._number % self._task.subtasks
         yield _rows([REPORT], [to], [0], [MIN_TIMESTAMP], [0], [msgspec.json.encode(counts)])
