@@ -109,7 +109,7 @@ BENCHMARKS = [
         "nexmark.history",
         has_parts=True,
     ),
-    Benchmark("embed", "latency of a web service beside a saturated pipeline", 100_000, 3),
+    Benchmark("embed", "latency of a web service beside a saturated pipeline", 100_000, 7),
     Benchmark(
         "generator", "the load of `aflow bench`: ms of error at 5,000/s, records/s", 50_000, 3
     ),
