@@ -187,8 +187,8 @@ BENCHMARKS = [
         "embed",
         "latency of a web service beside a saturated pipeline",
         100_000,
-        3,
-        in_all=Smaller(rounds=2),
+        7,
+        in_all=Smaller(rounds=4),
     ),
     Benchmark(
         "generator", "the load of `aflow bench`: ms of error at 5,000/s, records/s", 50_000, 3
