@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
     from aflow_connectors.spark.stream.targets import StreamTarget
 
+#: Default of the bytes of state that a worker process keeps.
+STATE_CACHE: Final = 256 << 20
+
 #: Shortest time between two batches.
 _SHORTEST: Final = timedelta(milliseconds=1)
 
@@ -41,6 +44,7 @@ def stream(
     savepoint: str | PathLike[str] | None = None,
     parallelism: int | None = None,
     key_groups: int = DEFAULT_KEY_GROUPS,
+    state_cache: int = STATE_CACHE,
 ) -> StreamQuery:
     """Return a query that runs a flow on Spark as a stream of micro-batches, exactly once.
 
@@ -58,6 +62,9 @@ def stream(
     those of the live job. ``parallelism`` is the number of tasks of each keyed step, by default the number of Spark's
     shuffle partitions, at most ``key_groups``; it may differ in each query.
 
+    ``state_cache`` is the number of bytes of state, as estimated, that each Python worker keeps from one epoch to the
+    next (256 MiB by default; 0 for none). State that a worker has not kept is read from files.
+
     ``restore`` is the savepoint of a backfill or of an earlier stream, with which the first query over ``state``
     begins: it skips records before the end of that one. State without a place in the flow is refused, unless
     ``allow_dropped_state``. With ``until`` (aware datetime, or epoch ms) the stream ends when the watermark arrives
@@ -71,6 +78,7 @@ def stream(
     check_packages()
     _check_sources(sources)
     _check_interval(every)
+    _check_cache(state_cache)
     folders = StreamFolders(state, restore, savepoint, _end(until, savepoint), allow_dropped_state)
     graph, plan = plan_build(build, sources, sinks, key_groups, by_event_time=False)
     # Imported after the check: the module needs the packages.
@@ -85,6 +93,7 @@ def stream(
         open=partial(opened_stream, graph, plan),
         every=every,
         parallelism=parallelism,
+        state_cache=state_cache,
     )
     return StreamQuery(plan.flow, partial(prepare_stream, arguments))
 
@@ -93,6 +102,13 @@ def _check_interval(every: object) -> None:
     if not isinstance(every, timedelta) or every < _SHORTEST:
         raise FlowDefinitionError(
             f"every= is the interval between batches, a timedelta of 1 ms or more, not {shown(every)}"
+        )
+
+
+def _check_cache(size: object) -> None:
+    if type(size) is not int or size < 0:
+        raise FlowDefinitionError(
+            f"state_cache= is the number of bytes of state that each Python worker keeps, 0 for none, not {shown(size)}"
         )
 
 

@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from aflow.backfill.epoch_state import EpochState
 from aflow.backfill.fragments import Fragment, FragmentPlan
@@ -52,9 +53,14 @@ class Epochs:
     pickled: Mapping[int, bytes]
     """Description of each fragment for executors, by its index."""
     subtasks: int
+    cache_bytes: int
+    """Bytes of state that a worker process keeps; 0 for none."""
+    query: str = field(default_factory=lambda: uuid4().hex)
+    """Identity of this driver."""
     _is_ended: bool = False
     _records: int = 0
     _per_second: float = 0.0
+    _state_read: int = 0
     _results: dict[str, int] = field(default_factory=dict[str, int])
     _seconds: dict[str, float] = field(default_factory=dict[str, float])
 
@@ -128,6 +134,7 @@ class Epochs:
             records=self._records,
             records_per_second=self._per_second,
             state_bytes=state.size,
+            state_bytes_read=self._state_read,
             results=dict(self._results),
             seconds=dict(self._seconds),
             savepoint=state.savepoint if state.is_finished else None,
@@ -144,7 +151,8 @@ class Epochs:
         state, number = self.state, self.state.last.id + 1
         staging = self._staging / str(number)
         staging.mkdir(parents=True)
-        epoch = TaskEpoch(number, state.watermarks(), state.store.folder)
+        watermarks, folder = state.watermarks(), state.store.folder
+        epoch = TaskEpoch(number, watermarks, folder, self.query, self.cache_bytes)
         runner = self._runner(session, rows, staging, epoch)
         for fragment in self.plan.fragments:
             runner.run(fragment)
@@ -223,6 +231,7 @@ class Epochs:
         records = sum(
             out for one in counts for name, (_, out) in one.steps.items() if name in sources
         )
+        self._state_read = sum(one.state_read for one in counts)
         self._records += records
         if records:
             self._per_second = records / seconds

@@ -54,6 +54,7 @@ class StreamArguments:
     """Opens the state folder."""
     every: timedelta
     parallelism: int | None
+    state_cache: int
 
 
 def destination_of(place: StreamTarget, sink: str) -> AnyEpochDestination | None:
@@ -125,6 +126,7 @@ def prepare_stream(given: StreamArguments) -> Supervisor:
         sinks=destinations,
         pickled=pickled,
         subtasks=subtasks,
+        cache_bytes=given.state_cache,
     )
     try:
         epochs.begin()

@@ -26,6 +26,8 @@ class StreamProgress:
     """Records of the last epoch with any, over its duration."""
     state_bytes: int
     """Size of the stored state."""
+    state_bytes_read: int
+    """Bytes of it that the tasks of the last epoch read from files, since their worker processes did not keep them."""
     results: Mapping[str, int]
     """Number of records written by this query, by sink."""
     seconds: Mapping[str, float]
