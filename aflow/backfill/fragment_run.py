@@ -195,19 +195,12 @@ class _Run:
             chain = chains.build(self._task, environment, writers, has_queued=lambda _: False)
             head = chain.operators[0]
             emitter = self._emitter(chain)
-            selection = await self._selection(head, emitter, budget)
-            is_restored, is_partial = selection.snapshot is not None, selection.partial
-            if selection.snapshot is not None:
-                await restore_operator(head, selection.snapshot, budget)
-            del selection
-            changes = is_restored and self._partition.changes and not is_partial
-            capture = _StateCapture(head, is_restored, changes) if self._keeps_state else None
+            capture = await self._restore(head, emitter, budget)
             task = StreamTask(
                 environment,
                 self._feed(inbox, environment, emitter, budget.turn),
                 chain,
-                # A trial would take changes from the last capture, and selected state has been stored before.
-                check=None if changes or is_partial else capture,
+                check=capture if capture is not None and capture.is_tried else None,
                 on_finished=None if capture is None else capture.run,
             )
         with closing([task.timers.close]):
@@ -233,6 +226,20 @@ class _Run:
                 if one.newest is not None and one.name in self._fragment.cuts_at
             },
         )
+
+    async def _restore(
+        self, head: Operator, emitter: SourceRowEmitter | OrderedRowEmitter, budget: LoopBudget
+    ) -> _StateCapture | None:
+        """Restore the state of the head, and return what captures it at the end; None if no state is left."""
+        selection = await self._selection(head, emitter, budget)
+        if selection.snapshot is not None:
+            await restore_operator(head, selection.snapshot, budget)
+        if not self._keeps_state:
+            return None
+        is_restored, is_partial = selection.snapshot is not None, selection.partial
+        changes = is_restored and self._partition.changes and not is_partial
+        # A trial would take changes from the last capture, and selected state has been stored before.
+        return _StateCapture(head, is_restored, changes, is_tried=not changes and not is_partial)
 
     async def _selection(
         self, head: Operator, emitter: SourceRowEmitter | OrderedRowEmitter, budget: LoopBudget
@@ -287,7 +294,8 @@ class _StateCapture:
     at the end of a long history.
     """
 
-    def __init__(self, head: Operator, is_restored: bool, changes: bool) -> None:
+    def __init__(self, head: Operator, is_restored: bool, changes: bool, *, is_tried: bool) -> None:
+        self.is_tried = is_tried
         self._head = head
         #: True if the last capture has the changes to the restored state only.
         self._changes = changes

@@ -18,7 +18,7 @@ folder, or that a changed flow reads in another way, is restored and written com
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Generator, Hashable, Iterator
+from collections.abc import Generator, Hashable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -151,9 +151,13 @@ class TaskState(StateSelector):
         stored, self._stored = self._stored, None
         return Selection(stored, partial=False)
 
-    def write(self, captured: OperatorSnapshot) -> EpochPart:
-        """Write the state after the epoch, durably, and keep it. Raises ``CheckpointError``."""
+    def write(self, state: Mapping[str, OperatorSnapshot]) -> EpochPart:
+        """Write the state after the epoch, by step as in a ``FragmentResult``, durably, and keep it.
+
+        Raises ``CheckpointError``.
+        """
         kept, place = self._kept, self.place
+        captured = state.get(place.step, OperatorSnapshot())
         written: OperatorSnapshot | None = captured
         if self.is_partial and kept is not None:
             written = self._write_partially(kept, captured)

@@ -73,7 +73,7 @@ class EpochTasks:
             self.processes.partial += task.is_partial
             self.processes.hits += task.use is not None and not task.bytes_read
             self.processes.bytes_read += task.bytes_read
-        return task.write(result.state.get(fragment.head.name, OperatorSnapshot()))
+        return task.write(result.state)
 
     def check_kept(self, fragments: tuple[Fragment, ...], committed: Manifest) -> None:
         """Check that the kept state is what a reader of the files gets."""

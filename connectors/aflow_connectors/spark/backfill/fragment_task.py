@@ -35,7 +35,6 @@ from aflow.backfill.task_state import CacheUse, TaskPlace, TaskState
 from aflow.errors import ConnectorError
 from aflow.model.key_groups import KeyGroupRange, ranges
 from aflow.model.time import MIN_TIMESTAMP, Timestamp
-from aflow.state.snapshot import OperatorSnapshot
 from aflow_connectors.spark.backfill.executor_files import FileTarget, ResultFiles, write_state
 from aflow_connectors.spark.backfill.rows import REPORT, STATE, StepCounts
 from aflow_connectors.spark.dataframe.arrow import pa
@@ -272,8 +271,7 @@ class _Execution:
         state, part = "", None
         bytes_read = 0
         if self._state is not None:
-            captured = result.state.get(self._task.fragment.head.name, OperatorSnapshot())
-            part, bytes_read = self._state.write(captured), self._state.bytes_read
+            part, bytes_read = self._state.write(result.state), self._state.bytes_read
         elif self._keyed and self._task.until is not None:
             chunks = encoded_part(result.state)
             if self._task.state is not None:
