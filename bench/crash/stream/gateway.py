@@ -162,8 +162,7 @@ def attached_session(settings: Mapping[str, str]) -> SparkSession:
 
     ``settings`` are those of this first one; they include ``spark.master``.
     """
-    from pyspark import SparkConf, SparkContext
-    from pyspark import java_gateway
+    from pyspark import SparkConf, SparkContext, java_gateway
     from pyspark.sql import SparkSession
 
     untyped: Any = java_gateway

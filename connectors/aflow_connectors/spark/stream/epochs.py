@@ -68,8 +68,10 @@ class Epochs:
     subtasks: int
     interval: float
     """Seconds between two triggers."""
-    #: Name of the staging folder: jobs of a killed driver may go on, and write into that of theirs.
-    _driver: str = field(default_factory=lambda: uuid4().hex)
+    cache_bytes: int
+    """Bytes of state that a worker process keeps; 0 for none."""
+    query: str = field(default_factory=lambda: uuid4().hex)
+    """Identity of this driver. Jobs of a killed one may go on, and write into the staging folder of theirs."""
     _recorder: ProgressRecorder = field(init=False)
     #: Number of the last batch that an earlier query has begun; None if there is none.
     _begun: int | None = field(init=False, default=None)
@@ -191,12 +193,13 @@ class Epochs:
         began = monotonic()
         state, number = self.state, self.state.last.id + 1
         has_rows = batch != state.position.batch
-        staging = self._staging / self._driver / str(number)
+        staging = self._staging / self.query / str(number)
         try:
             staging.mkdir(parents=True)
         except OSError as exc:
             raise CheckpointError(f"{staging} cannot be made: {described(exc)}") from exc
-        epoch = TaskEpoch(number, state.watermarks(), state.store.folder)
+        watermarks, folder = state.watermarks(), state.store.folder
+        epoch = TaskEpoch(number, watermarks, folder, self.query, self.cache_bytes)
         runner = self._runner(session, rows, staging, epoch)
         for fragment in self.plan.fragments:
             self._refuse_cancelled()
@@ -295,6 +298,7 @@ class Epochs:
             ),
             results={sink: records_into(self.plan.exits_into(sink), counts) for sink in self.sinks},
             seconds=seconds,
+            state_bytes_read=sum(one.state_read for one in counts),
         )
         self._recorder.on_epoch(self._position(), report, has_rows=has_rows)
 
