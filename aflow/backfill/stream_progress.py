@@ -62,6 +62,8 @@ class StreamProgress:
     other without a pause."""
     state_bytes: int
     """Size of the stored state."""
+    state_bytes_read: int
+    """Bytes of it that the tasks of the last epoch read from files, since their worker processes did not keep them."""
     state_entries: int | None
     """Number of values in the state: one for each key (and window, and name of state). None after the start from a
     savepoint, until the first epoch has read it."""
@@ -115,6 +117,8 @@ class EpochReport:
     """Records by sink."""
     seconds: Mapping[str, float]
     """Duration by phase."""
+    state_bytes_read: int = 0
+    """Bytes of state that the tasks read from files."""
 
 
 def entries_after(
@@ -153,6 +157,7 @@ class ProgressRecorder:
         self._without_rows = 0
         self._replays = 0
         self._last_batch = BatchReport()
+        self._state_bytes_read = 0
 
     def begin(self, position: EpochPosition) -> None:
         """Record the epoch with which the query continues."""
@@ -183,6 +188,7 @@ class ProgressRecorder:
             for phase, seconds in report.seconds.items():
                 self._total_seconds[phase] = self._total_seconds.get(phase, 0.0) + seconds
             self._records += report.records
+            self._state_bytes_read = report.state_bytes_read
             if report.records:
                 took = sum(report.seconds.values())
                 self._per_second = report.records / took
@@ -202,6 +208,7 @@ class ProgressRecorder:
                 records_per_second=self._per_second,
                 load=self._load,
                 state_bytes=position.state_bytes,
+                state_bytes_read=self._state_bytes_read,
                 state_entries=position.state_entries,
                 results=dict(self._results),
                 seconds=self._seconds,

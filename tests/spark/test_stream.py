@@ -107,6 +107,8 @@ async def test_two_sources_are_one_stream_which_continues_after_it_was_stopped(
 
     async with query(2, "others", "bids") as stopped:
         await stopped.stop()
+    # An attempt at the next epoch that was killed, and had other results.
+    epochs[stopped.progress().epoch + 1] = [Sum("killed", 0, 0)]
     # Spark stores the offsets of sources by their order.
     done = await query(3, "bids", "others").wait()
 

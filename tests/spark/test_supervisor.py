@@ -27,8 +27,7 @@ class Epochs:
     flow = "sums"
     checkpoint = "nowhere"
     is_finished = False
-    #: The last committed batch; reports of Spark are read for later ones.
-    batch: int | None = None
+    batch = None
 
     def __init__(self, during: Callable[[], None]) -> None:
         self._during = during
@@ -72,6 +71,8 @@ class Spark:
     terminated: Event = field(default_factory=Event)
     thread: Thread | None = None
     runId = "7"
+    lastProgress = None
+    recentProgress: tuple[object, ...] = ()
     sparkSession = sparkContext = writeStream = property(lambda self: self)
 
     def foreachBatch(self, function: Callable[[object, int], None]) -> Spark:

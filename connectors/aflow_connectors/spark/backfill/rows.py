@@ -41,6 +41,8 @@ class StepCounts(msgspec.Struct, frozen=True):
     """Name of the file with its state; empty if there is none."""
     part: EpochPart | None = None
     """State of the partition at the end of an epoch of a stream."""
+    state_read: int = 0
+    """Bytes of stored state that it read from files."""
     newest: dict[str, int] = {}
     """Newest timestamp (epoch ms), by the step that assigns timestamps to records of a source."""
     counted: dict[str, StepCount] = {}

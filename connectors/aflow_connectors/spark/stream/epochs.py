@@ -21,6 +21,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic, time_ns
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from aflow.backfill.epoch_state import EpochState
 from aflow.backfill.fragments import Fragment, FragmentPlan
@@ -67,6 +68,10 @@ class Epochs:
     subtasks: int
     interval: float
     """Seconds between two triggers."""
+    cache_bytes: int
+    """Bytes of state that a worker process keeps; 0 for none."""
+    query: str = field(default_factory=lambda: uuid4().hex)
+    """Identity of this driver. Jobs of a killed one may go on, and write into the staging folder of theirs."""
     _recorder: ProgressRecorder = field(init=False)
     #: Number of the last batch that an earlier query has begun; None if there is none.
     _begun: int | None = field(init=False, default=None)
@@ -107,10 +112,10 @@ class Epochs:
         Raises ``SinkError`` for output of others, and ``RestoreError`` for output that was lost.
         """
         shutil.rmtree(self._staging, ignore_errors=True)
-        self._begun = last_planned_batch(self.state.store.folder)
         for sink in self.state.sinks_with_output:
             if not isinstance(self.sinks.get(sink), EpochFolder):
                 publish_former(sink, self.state.output_of(sink))
+        self._begun = last_planned_batch(self.state.store.folder)
         self.state.begin(
             {
                 sink: one.recover(self.state.output_of(sink))
@@ -188,12 +193,13 @@ class Epochs:
         began = monotonic()
         state, number = self.state, self.state.last.id + 1
         has_rows = batch != state.position.batch
-        staging = self._staging / str(number)
+        staging = self._staging / self.query / str(number)
         try:
             staging.mkdir(parents=True)
         except OSError as exc:
             raise CheckpointError(f"{staging} cannot be made: {described(exc)}") from exc
-        epoch = TaskEpoch(number, state.watermarks(), state.store.folder)
+        watermarks, folder = state.watermarks(), state.store.folder
+        epoch = TaskEpoch(number, watermarks, folder, self.query, self.cache_bytes)
         runner = self._runner(session, rows, staging, epoch)
         for fragment in self.plan.fragments:
             self._refuse_cancelled()
@@ -292,6 +298,7 @@ class Epochs:
             ),
             results={sink: records_into(self.plan.exits_into(sink), counts) for sink in self.sinks},
             seconds=seconds,
+            state_bytes_read=sum(one.state_read for one in counts),
         )
         self._recorder.on_epoch(self._position(), report, has_rows=has_rows)
 

@@ -71,6 +71,7 @@ class StreamArguments:
     """Opens the state folder."""
     every: timedelta
     parallelism: int | None
+    state_cache: int
 
 
 def destination_of(place: StreamTarget, sink: str) -> AnyEpochDestination | None:
@@ -178,6 +179,7 @@ def prepare_stream(given: StreamArguments) -> Supervisor:
         pickled=pickled,
         subtasks=subtasks,
         interval=given.every.total_seconds(),
+        cache_bytes=given.state_cache,
     )
     try:
         epochs.begin()

@@ -79,17 +79,15 @@ class StreamQuery(ObservedStream):
         begun, done = Event(), Event()
         try:
             await to_thread.run_sync(self._begin, on_end, begun, done, abandon_on_cancel=True)
-        except asyncio.CancelledError:
+        except BaseException as exc:
             # A thread that has not begun checks that first. Another one ends what it has begun, and only then may
             # another query use the folders.
             self._is_abandoned = True
-            self._outcome = JobStatus.CANCELLED
-            if begun.is_set():
+            cancelled = isinstance(exc, asyncio.CancelledError)
+            self._outcome = JobStatus.CANCELLED if cancelled else JobStatus.FAILED
+            if cancelled and begun.is_set():
                 with CancelScope(shield=True):
                     await to_thread.run_sync(done.wait, abandon_on_cancel=True)
-            raise
-        except BaseException:
-            self._outcome = JobStatus.FAILED
             raise
 
     def _begin(self, on_end: Callable[[], None], begun: Event, done: Event) -> None:
@@ -121,9 +119,9 @@ class StreamQuery(ObservedStream):
         try:
             await asyncio.shield(ended)
         except asyncio.CancelledError:
-            await self._end(at_once=True)
+            await self._end_at_once()
             raise
-        await self._end(at_once=True)  # releases what an ended query holds
+        await self._end_at_once()  # releases what an ended query holds
         return supervisor.result()
 
     def progress(self) -> StreamProgress:
@@ -140,7 +138,7 @@ class StreamQuery(ObservedStream):
         try:
             await to_thread.run_sync(lambda: supervisor.end(at_once=False), abandon_on_cancel=True)
         except asyncio.CancelledError:
-            await self._end(at_once=True)
+            await self._end_at_once()
             raise
         supervisor.result()
 
@@ -158,15 +156,15 @@ class StreamQuery(ObservedStream):
         if exc is None:
             await self.stop()
         else:
-            await self._end(at_once=True)
+            await self._end_at_once()
 
-    async def _end(self, *, at_once: bool) -> None:
+    async def _end_at_once(self) -> None:
         supervisor, ended = self._supervisor, self._ended
         if supervisor is not None and ended is not None:
-            if at_once and not ended.done() and not supervisor.has_failed:
+            if not ended.done() and not supervisor.has_failed:
                 self._outcome = JobStatus.CANCELLED
             with CancelScope(shield=True):
-                await to_thread.run_sync(lambda: supervisor.end(at_once=at_once))
+                await to_thread.run_sync(lambda: supervisor.end(at_once=True))
 
     def _running(self) -> tuple[Supervisor, asyncio.Future[None]]:
         if self._supervisor is None or self._ended is None:
