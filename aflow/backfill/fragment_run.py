@@ -325,7 +325,7 @@ class _StateCapture:
         self._trials = _TRIALS
         #: By step.
         self.state: Mapping[str, OperatorSnapshot] = {}
-        restored = head.size().entries
+        restored = head.size().stored_entries
         #: Number of values in the state at first, and at the last capture.
         self.entries = (restored, restored)
 
@@ -342,7 +342,7 @@ class _StateCapture:
     def run(self) -> None:
         """Capture the state. Raises ``CheckpointError`` if it cannot be stored."""
         self.state = self._captured(changes=self._changes)
-        self.entries = (self.entries[0], self._head.size().entries)
+        self.entries = (self.entries[0], self._head.size().stored_entries)
 
     def _captured(self, *, changes: bool) -> Mapping[str, OperatorSnapshot]:
         captured = self._head.capture(changes=changes)

@@ -127,12 +127,13 @@ def entries_after(
     """Return the number of values in the state after an epoch; None if it is unknown, as it was ``before``.
 
     ``parts`` are the state that each task has left, if it has any, and the number of values at its start and end. A
-    task may have restored some keys only, so only complete parts tell how many there are; others tell how many more.
+    task may have restored some keys only, so it tells how many more there are. All tasks begin with all keys after the
+    start from a savepoint, where ``before`` is unknown, and write complete parts.
     """
     kept = [(part, entries) for part, entries in parts if part is not None]
-    if all(part.complete for part, _ in kept):
-        return sum(after for _, (_, after) in kept)
-    return None if before is None else before + sum(b - a for _, (a, b) in kept)
+    if before is not None:
+        return before + sum(at_end - at_start for _, (at_start, at_end) in kept)
+    return sum(at_end for _, (_, at_end) in kept) if all(one.complete for one, _ in kept) else None
 
 
 class ProgressRecorder:

@@ -141,6 +141,13 @@ class StateSize:
     """Registered event timers. One timer may serve many keys."""
     processing_timers: int = 0
     """Registered processing timers."""
+    derived: int = 0
+    """Entries that are computed from others, and not stored."""
+
+    @property
+    def stored_entries(self) -> int:
+        """Return the number of entries that a checkpoint has."""
+        return self.entries - self.derived
 
 
 class Operator(ABC):

@@ -92,10 +92,12 @@ def report(records: int, seconds: Mapping[str, float]) -> EpochReport:
         # Some keys were restored, of 100.
         (100, [(7, 9), (8, 7)], [False, False], 101),
         (100, [(7, 9), (50, 51)], [False, True], 103),
+        # They compact their chains, and have restored some keys.
+        (100, [(7, 9), (5, 5)], [True, True], 102),
         (None, [(7, 9), (50, 51)], [False, True], None),
         (0, [], [], 0),
     ],
-    ids=["new", "all are read", "some keys", "one compacts", "unknown", "no state"],
+    ids=["new", "all are read", "some keys", "one compacts", "all compact", "unknown", "no state"],
 )
 def test_values_in_the_state_are_counted_by_tasks_that_restore_some_keys_only(
     before: int | None, entries: list[tuple[int, int]], complete: list[bool], expected: int | None

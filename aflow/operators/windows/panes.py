@@ -165,7 +165,7 @@ class PaneAggregateOperator(IncrementalWindows):
     def size(self) -> StateSize:
         """Count the accumulators of panes and the aggregates of ``TwoStacks`` as entries, and panes as timers."""
         merged = 0 if self._stacks is None else len(self._stacks)
-        return StateSize(self._row_count() + merged, event_timers=len(self._panes))
+        return StateSize(self._row_count() + merged, event_timers=len(self._panes), derived=merged)
 
     def open_windows(self, key: Hashable) -> Iterator[OpenContents]:
         parts = list(self._parts_of(key))
