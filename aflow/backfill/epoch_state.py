@@ -122,10 +122,12 @@ class EpochState:
         *,
         batch: int | None,
         subtasks: int,
+        entries: int | None = None,
     ) -> None:
         """Commit the next epoch.
 
-        ``newest`` has the newest timestamps that the partitions have assigned, by step. Raises ``CheckpointError`` for
+        ``newest`` has the newest timestamps that the partitions have assigned, by step, and ``entries`` is the number
+        of values in the state. Raises ``CheckpointError`` for
         missing or duplicate parts, and if writing fails.
         """
         found: dict[str, Timestamp] = {}
@@ -154,6 +156,7 @@ class EpochState:
                 earned=self.time.earned(position.earned, found),
                 newest=max(known, default=None),
                 prepared=_encoded(output),
+                entries=entries,
             ),
         )
         self.store.commit(manifest)

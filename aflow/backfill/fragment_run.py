@@ -22,6 +22,7 @@ from aflow.backfill.feed import Feed, OrderedRowEmitter, SourceRowEmitter
 from aflow.backfill.fragments import Exit, Fragment
 from aflow.backfill.resources import FragmentResources
 from aflow.backfill.stamp import StampOperator, TimelessOperator
+from aflow.backfill.step_totals import StepCount
 from aflow.connect import Writer
 from aflow.errors import InternalError, SinkError
 from aflow.graph.nodes import UNION_METHOD, Edge, Kind, Node
@@ -111,6 +112,11 @@ class FragmentResult:
     """Records before its beginning."""
     newest: Mapping[str, Timestamp] = field(default_factory=dict[str, Timestamp])
     """Newest timestamp (epoch ms) that each step of ``Fragment.cuts_at`` has assigned, if it has assigned any."""
+    counted: Mapping[str, StepCount] = field(default_factory=dict[str, StepCount])
+    """All counters of each step, in an epoch of a stream."""
+    entries: tuple[int, int] = (0, 0)
+    """Number of values in the state that was restored, and in that at the end, in an epoch of a stream. If only some
+    keys were restored, both are of these."""
 
 
 async def run_fragment(
@@ -206,6 +212,11 @@ class _Run:
         with closing([task.timers.close]):
             async with asyncio.TaskGroup() as group:
                 group.create_task(task.run(), name=task.name)
+        return self._result(chains, chain, capture)
+
+    def _result(
+        self, chains: ChainBuilder, chain: OperatorChain, capture: _StateCapture | None
+    ) -> FragmentResult:
         stamps = [one for one in chain.operators if isinstance(one, StampOperator)]
         return FragmentResult(
             state={} if capture is None else capture.state,
@@ -225,6 +236,12 @@ class _Run:
                 for one in stamps
                 if one.newest is not None and one.name in self._fragment.cuts_at
             },
+            counted={
+                node.name: StepCount.of(counters)
+                for node in (self._fragment.nodes if self._is_epoch else ())
+                for counters in chains.counters[node.name]
+            },
+            entries=(0, 0) if capture is None or not self._is_epoch else capture.entries,
         )
 
     async def _restore(
@@ -256,6 +273,10 @@ class _Run:
                 return found
             if budget.spent():
                 await budget.hand_over()
+
+    @property
+    def _is_epoch(self) -> bool:
+        return self._partition.watermarks is not None
 
     @property
     def _keeps_state(self) -> bool:
@@ -304,6 +325,9 @@ class _StateCapture:
         self._trials = _TRIALS
         #: By step.
         self.state: Mapping[str, OperatorSnapshot] = {}
+        restored = head.size().entries
+        #: Number of values in the state at first, and at the last capture.
+        self.entries = (restored, restored)
 
     def after_step(self) -> bool:
         """Capture state that is there already. Raises ``CheckpointError`` if it cannot be stored."""
@@ -318,6 +342,7 @@ class _StateCapture:
     def run(self) -> None:
         """Capture the state. Raises ``CheckpointError`` if it cannot be stored."""
         self.state = self._captured(changes=self._changes)
+        self.entries = (self.entries[0], self._head.size().entries)
 
     def _captured(self, *, changes: bool) -> Mapping[str, OperatorSnapshot]:
         captured = self._head.capture(changes=changes)

@@ -248,12 +248,12 @@ def test_the_chain_of_another_number_of_subtasks_has_all_parts_with_its_key_grou
     ("parts", "message"),
     [
         ([EpochPart("sums", 0, ref(2), complete=True)], "subtask 1 of step 'sums' is missing"),
-        ([EpochPart("sums", 0, ref(2), complete=True)] * 2, "there twice"),
-        ([EpochPart("others", 0, ref(2), complete=True)], "none of this stream"),
-        ([EpochPart("sums", 2, ref(2), complete=True)], "none of this stream"),
+        ([EpochPart("sums", 0, ref(2), complete=True)] * 2, "written twice"),
+        ([EpochPart("others", 0, ref(2), complete=True)], "does not belong to this stream"),
+        ([EpochPart("sums", 2, ref(2), complete=True)], "does not belong to this stream"),
         (
             [EpochPart("sums", number, ref(2), complete=False) for number in (0, 1)],
-            "nothing says to what",
+            "state that they change is missing",
         ),
     ],
 )

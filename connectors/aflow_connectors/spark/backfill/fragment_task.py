@@ -291,6 +291,8 @@ class _Execution:
             part=part,
             state_read=bytes_read,
             newest=dict(result.newest),
+            counted=dict(result.counted),
+            entries=result.entries,
         )
         to = self._number % self._task.subtasks
         yield _rows([REPORT], [to], [0], [MIN_TIMESTAMP], [0], [msgspec.json.encode(counts)])

@@ -33,6 +33,7 @@ from aflow_connectors.spark.stream.destinations import (
 from aflow_connectors.spark.stream.epochs import Epochs
 from aflow_connectors.spark.stream.rows import StreamRows
 from aflow_connectors.spark.stream.source import SparkStream
+from aflow_connectors.spark.stream.source_columns import column_mismatch
 from aflow_connectors.spark.stream.supervisor import Supervisor
 from aflow_connectors.spark.stream.targets import EachEpoch, StreamTarget
 from aflow_connectors.spark.tables.folder_sink import SparkSink
@@ -138,6 +139,10 @@ def rows_in(name: str, source: SparkStream[Any]) -> RowsIn[Any]:
     schema = ask_spark(name, lambda: columns_schema(source.frame, owner=owner))
     converter: RowsIn[Any] = RowsIn(schema.names, source.of, owner=owner)
     converter.check(schema)
+    if reason := column_mismatch(schema, source.of):
+        raise FlowDefinitionError(
+            f"{owner}: {reason}; cast the column in Spark, or declare the field otherwise"
+        )
     return converter
 
 
@@ -173,6 +178,7 @@ def prepare_stream(given: StreamArguments) -> Supervisor:
         sinks=destinations,
         pickled=pickled,
         subtasks=subtasks,
+        interval=given.every.total_seconds(),
         cache_bytes=given.state_cache,
     )
     try:
