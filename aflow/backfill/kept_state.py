@@ -217,7 +217,7 @@ class KeptState:
             return
         left = tuple(one for one in known if one != value)
         if left:
-            table[key] = left if len(left) > 1 else left[0]
+            table[key] = _values(left)
         else:
             del table[key]
         self._drop(group, name, key, value, times)
@@ -337,7 +337,11 @@ def _tabled(entries: Entries) -> Table:
     several: dict[bytes, list[bytes]] = {}
     for key, value in entries:
         several.setdefault(key, []).append(value)
-    return {key: tuple(values) if len(values) > 1 else values[0] for key, values in several.items()}
+    return {key: _values(values) for key, values in several.items()}
+
+
+def _values(values: Sequence[bytes]) -> Values:
+    return tuple(values) if len(values) > 1 else values[0]
 
 
 def _several(values: Values) -> Sequence[bytes]:

@@ -261,7 +261,7 @@ class TaskState(StateSelector):
         self.is_partial = True
 
     def _update(self, kept: KeptState, changes: OperatorSnapshot | None) -> None:
-        times = {} if self._times is None else self._times
+        times: RowTimes = {} if self._times is None else self._times
         changed = {} if changes is None else kept.apply(changes, times)
         if not self.is_partial and self._codec is not None:
             for keys in changed.values():

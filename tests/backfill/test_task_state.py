@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import pytest
 
@@ -41,7 +42,7 @@ class Chosen(Processes):
 class OneTask(Random):
     """One task in each epoch."""
 
-    def choice(self, seq):  # type: ignore[no-untyped-def]
+    def choice(self, seq: Any) -> Any:
         return seq[0]
 
 

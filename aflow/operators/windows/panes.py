@@ -158,7 +158,7 @@ class PaneAggregateOperator(IncrementalWindows):
         yield from super().restore_in_pieces(snapshot)
 
     def row_times(self) -> RowTimes:
-        windows_of = (lambda start: (start,)) if self._stacks is None else self._windows_of
+        windows_of = None if self._stacks is None else self._windows_of
         times = PaneTimes(self._size, self._lateness, windows_of)
         return {_PANES: times.of_pane, _FIRINGS: times.of_firings}
 

@@ -14,10 +14,16 @@ from aflow.operators.windows.lateness import WindowLifetime
 
 
 class PaneTimes:
-    """Times of rows of panes: ``windows_of`` returns the starts of the windows of ``size`` that contain a pane."""
+    """Times of rows of panes: ``windows_of`` returns the starts of the windows of ``size`` that contain a pane.
+
+    None if each pane is a window.
+    """
 
     def __init__(
-        self, size: int, lateness: int, windows_of: Callable[[Timestamp], Sequence[Timestamp]]
+        self,
+        size: int,
+        lateness: int,
+        windows_of: Callable[[Timestamp], Sequence[Timestamp]] | None,
     ) -> None:
         self._last = size - 1
         self._lateness = lateness
@@ -30,7 +36,8 @@ class PaneTimes:
         _, start = cast("tuple[object, Timestamp]", PLAIN.decode(data))
         known = self._known.get(start)
         if known is None:
-            known = self._known[start] = self._times(self._windows_of(start))
+            windows = (start,) if self._windows_of is None else self._windows_of(start)
+            known = self._known[start] = self._times(windows)
         return known
 
     def of_firings(self, data: bytes) -> tuple[Timestamp, ...]:
