@@ -48,11 +48,8 @@ _PORT: Final = struct.Struct("!i")
 class DriverJvm:
     """A JVM for the Python of drivers, one after the other, in a session of processes of its own."""
 
-    def __init__(self, log: Path, variables: Mapping[str, str] | None = None) -> None:
-        """Start the JVM, which takes some seconds, with more ``variables`` of the environment.
-
-        ``log`` receives its output. Raises ``OSError`` if it ends.
-        """
+    def __init__(self, log: Path) -> None:
+        """Start the JVM, which takes some seconds. ``log`` receives its output. Raises ``OSError`` if it ends."""
         with tempfile.TemporaryDirectory() as folder, log.open("ab") as out:
             told = Path(folder, "connection")
             self._process = subprocess.Popen(
@@ -63,7 +60,6 @@ class DriverJvm:
                     "SPARK_CONNECT_MODE": "0",
                     "SPARK_LAUNCHER_OPTS": _FAST,
                     "_PYSPARK_DRIVER_CONN_INFO_PATH": str(told),
-                    **(variables or {}),
                 },
                 stdin=subprocess.PIPE,  # it ends when this is closed
                 stdout=out,
@@ -96,31 +92,12 @@ class DriverJvm:
 
 
 def _command() -> list[str]:
-    settings = (text for name, value in _JVM.items() for text in ("--conf", f"{name}={value}"))
-    return [spark_script("spark-submit"), *settings, "pyspark-shell"]
-
-
-def spark_script(name: str) -> str:
-    """Return the path of a script of Spark. Raises ``OSError`` if pyspark is not installed."""
-    return str(_spark_home() / "bin" / name)
-
-
-def linked_home(folder: Path) -> dict[str, str]:
-    """Make Spark's home in ``folder``, of links, and return the variable that names it.
-
-    A local cluster has the folders of its executors in the home.
-    """
-    folder.mkdir()
-    for one in _spark_home().iterdir():
-        (folder / one.name).symlink_to(one)
-    return {"SPARK_HOME": str(folder)}
-
-
-def _spark_home() -> Path:
     found = find_spec("pyspark")
     if found is None or not found.submodule_search_locations:
         raise OSError("pyspark is not installed")
-    return Path(found.submodule_search_locations[0])
+    submit = Path(found.submodule_search_locations[0], "bin", "spark-submit")
+    settings = (text for name, value in _JVM.items() for text in ("--conf", f"{name}={value}"))
+    return [str(submit), *settings, "pyspark-shell"]
 
 
 def _connection(told: bytes) -> tuple[int, str]:

@@ -8,7 +8,6 @@ third one reads the results of one of these.
 from __future__ import annotations
 
 import os
-import time
 from dataclasses import asdict
 from datetime import timedelta
 from pathlib import Path
@@ -34,9 +33,6 @@ FOLDERS: Final = {
 FUNCTION: Final = "thirds"
 SUMS: Final = "key long, start long, count long, total long"
 
-#: Variable with the seconds for which the first attempt at a task is delayed, for speculation. ``…_FOLDER`` is a folder
-#: for a file for each attempt.
-SLOW: Final = "AFLOW_CRASH_SLOW"
 #: Records of an input file.
 RECORDS: Final = 60
 #: Milliseconds of event time of an input file.
@@ -133,28 +129,7 @@ def _zero() -> tuple[int, int]:
 
 
 def _more(so_far: tuple[int, int], reading: Reading) -> tuple[int, int]:
-    if SLOW in os.environ:
-        _delay_first_attempt()
     return so_far[0] + 1, so_far[1] + reading.value
-
-
-#: Number of the last attempt that was delayed in this process.
-_delayed: list[int] = []
-
-
-def _delay_first_attempt() -> None:
-    """Wait once in the first attempt at the last partition, if this is one of the tasks of a keyed fragment."""
-    from pyspark import TaskContext
-
-    context = TaskContext.get()
-    if context is None or context.partitionId() != 1 or _delayed[-1:] == [context.taskAttemptId()]:
-        return
-    _delayed[:] = [context.taskAttemptId()]
-    folder = Path(os.environ[f"{SLOW}_FOLDER"])
-    folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{context.taskAttemptId()} {context.attemptNumber()}").touch()
-    if context.attemptNumber() == 0:
-        time.sleep(float(os.environ[SLOW]))
 
 
 def _more_firings(so_far: tuple[int, int], firing: Any) -> tuple[int, int]:

@@ -1,8 +1,8 @@
-"""``python -m bench crash --only stream``: a stream on Spark whose processes are killed.
+"""``python -m bench crash --only stream``: a stream on Spark whose driver is killed.
 
 First, a stream that is not killed, and the live job that continues from its savepoint, must give the rows of one live
-job. Then drivers are killed with SIGKILL and started again until the stream ends, executors and their Python are killed
-while it runs, and slow tasks are run twice. Rows and state must be those of the stream that was not killed.
+job. Then drivers are killed with SIGKILL and started again until the stream ends. Rows and state must be those of the
+stream that was not killed.
 """
 
 from __future__ import annotations
@@ -15,20 +15,11 @@ from pathlib import Path
 from random import Random
 from typing import Any, Final
 
-import msgspec
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from bench.crash.outputs import Output, differences
-from bench.crash.stream.cluster import (
-    LOCAL_CLUSTER,
-    ClusterRound,
-    ClusterVictim,
-    run_cluster_round,
-    speculating,
-    two_hosts,
-)
 from bench.crash.stream.moments import Victim, random_stream_kill
 from bench.crash.stream.pipeline import end_of, input_files
 from bench.crash.stream.program import Gate, StreamSettings
@@ -40,9 +31,6 @@ _MOST: Final = 10
 _FILES: Final = 2 * _MOST + 4
 #: Weights of the victims. A start of the JVM takes several times as long as one of Python.
 _WEIGHTS: Final = (0.8, 0.12, 0.08)
-#: Share of the kills that are of executors, and most of a round.
-_OF_EXECUTORS: Final = 0.15
-_MOST_OF_EXECUTORS: Final = 12
 
 
 @dataclass(slots=True)
@@ -55,8 +43,6 @@ class StreamTotal:
     rounds_that_differ: int = 0
     victims: Counter[str] = field(default_factory=Counter[str])
     moments: Counter[str] = field(default_factory=Counter[str])
-    second_attempts: int = 0
-    """Tasks that ran a second time because they were slow."""
 
     def add(self, one: StreamRound) -> None:
         """Add the figures of a round of killed drivers."""
@@ -67,21 +53,12 @@ class StreamTotal:
         self.victims += Counter({victim.value: count for victim, count in one.kills.items()})
         self.moments += one.moments
 
-    def add_cluster(self, one: ClusterRound) -> None:
-        """Add the figures of a round of killed executors."""
-        self.rounds += 1
-        self.kills += one.kills.total()
-        self.rounds_that_differ += bool(one.wrong)
-        self.victims += Counter({victim.value: count for victim, count in one.kills.items()})
-        self.second_attempts += sum(count for number, count in one.attempts.items() if number)
-
     def figures(self) -> dict[str, Any]:
         """Return the figures of the table."""
         return {
             "rounds": self.rounds,
             "kills": self.kills,
             "replayed": self.replayed,
-            "second_attempts": self.second_attempts,
             "rounds_that_differ": self.rounds_that_differ,
             "victims": dict(self.victims),
             "moments": dict(self.moments),
@@ -134,43 +111,6 @@ class StreamProof:
             total.add(one)
             self.finish(name, one.wrong)
 
-    def kill_executors(self, kills: int, expected: Output, jvms: Jvms) -> None:
-        """Run rounds until so many processes of executors were killed, or results differ."""
-        total = self.total
-        first = total.kills
-        while total.kills - first < kills and not total.rounds_that_differ:
-            name = f"executors-{total.rounds}"
-            with self.console.status(f"{name}: {total.kills} kills"):
-                one = run_cluster_round(
-                    jvms.drivers,
-                    msgspec.structs.replace(self.settings(name), spark=LOCAL_CLUSTER),
-                    _FILES,
-                    min(_MOST_OF_EXECUTORS, kills - total.kills + first),
-                    expected,
-                    Random(f"{self.seed} {name}"),
-                )
-            total.add_cluster(one)
-            self.finish(name, one.wrong)
-
-    def speculate(self, expected: Output, jvms: Jvms) -> None:
-        """Run a round on two hosts, in which slow tasks are run twice."""
-        name = "speculation"
-        hosts = self.root / "hosts"
-        hosts.mkdir()
-        with two_hosts(hosts) as (master, sessions):
-            spark = speculating(self.root / name, master)
-            one = run_cluster_round(
-                jvms.drivers,
-                msgspec.structs.replace(self.settings(name), spark=spark),
-                _FILES,
-                0,
-                expected,
-                Random(self.seed),
-                sessions=sessions,
-            )
-        self.total.add_cluster(one)
-        self.finish(name, one.wrong)
-
     def finish(self, name: str, wrong: Any) -> None:
         """Remove the folder of a round, or report its differences and keep it."""
         if wrong:
@@ -188,23 +128,17 @@ class StreamProof:
 def prove_stream(
     kills: int, seed: int, root: Path, *, console: Console
 ) -> tuple[bool, dict[str, Any]]:
-    """Kill processes of streams ``kills`` times, print a report; return True if all is right, and the figures.
+    """Kill drivers of streams ``kills`` times, print a report; return True if all is right, and the figures.
 
     The folders of rounds with other results are kept.
     """
     proof = StreamProof(root, seed, console)
-    of_executors = round(kills * _OF_EXECUTORS)
     jvms = Jvms(root)
     try:
         expected = proof.expected(jvms)
         if expected is None:
             return False, {}
-        proof.kill_drivers(kills - of_executors, expected, jvms)
-        jvms.kill()
-        if of_executors and not proof.total.rounds_that_differ:
-            proof.kill_executors(of_executors, expected, jvms)
-        if of_executors and not proof.total.rounds_that_differ:
-            proof.speculate(expected, jvms)
+        proof.kill_drivers(kills, expected, jvms)
     finally:
         jvms.close()
     console.print(_table(proof.total))
@@ -213,11 +147,10 @@ def prove_stream(
 
 def _table(total: StreamTotal) -> Table:
     table = Table("figure", "value", title="stream")
-    for name in ("rounds", "kills", "replayed", "second_attempts", "rounds_that_differ"):
+    for name in ("rounds", "kills", "replayed", "rounds_that_differ"):
         table.add_row(name.replace("_", " "), f"{getattr(total, name):,}")
-    known = [*(one.value for one in Victim), *(one.value for one in ClusterVictim)]
-    for name in known:
-        table.add_row(f"killed: {name}", f"{total.victims[name]:,}")
+    for victim in Victim:
+        table.add_row(f"killed: {victim.value}", f"{total.victims[victim.value]:,}")
     for name, count in sorted(total.moments.items()):
         table.add_row(f"drivers killed at: {name}", f"{count:,}")
     return table
