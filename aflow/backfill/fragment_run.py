@@ -90,6 +90,10 @@ class FragmentResult:
     """Records before its beginning."""
     newest: Mapping[str, Timestamp] = field(default_factory=dict[str, Timestamp])
     """Newest timestamp (epoch ms) that each step of ``Fragment.cuts_at`` has assigned, if it has assigned any."""
+    splits: Mapping[str, Mapping[str, Timestamp]] = field(
+        default_factory=dict[str, Mapping[str, Timestamp]]
+    )
+    """The same for each split of the source; "" is the split of records without one."""
 
 
 async def run_fragment(
@@ -185,6 +189,11 @@ class _Run:
             async with asyncio.TaskGroup() as group:
                 group.create_task(task.run(), name=task.name)
         stamps = [one for one in chain.operators if isinstance(one, StampOperator)]
+        newest = {
+            one.name: one.newest
+            for one in stamps
+            if one.newest and one.name in self._fragment.cuts_at
+        }
         return FragmentResult(
             state={} if capture is None else capture.state,
             steps={
@@ -198,11 +207,8 @@ class _Run:
             },
             left_out=sum(one.left_out for one in stamps),
             skipped=sum(one.skipped for one in stamps),
-            newest={
-                one.name: one.newest
-                for one in stamps
-                if one.newest is not None and one.name in self._fragment.cuts_at
-            },
+            newest={step: max(some.values()) for step, some in newest.items()},
+            splits=newest,
         )
 
     async def _restore(self, head: Operator, budget: LoopBudget) -> bool:
@@ -233,6 +239,7 @@ class _Run:
             if self._fragment.keyed
             else SourceRowEmitter(
                 chain.input_ports[0],
+                chain.operators,
                 ends_time=until is None and self._partition.watermarks is None,
             )
         )

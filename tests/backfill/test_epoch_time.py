@@ -12,7 +12,7 @@ from random import Random
 import pytest
 
 import aflow as af
-from aflow.backfill.epoch_time import EpochTime, EpochWatermarks
+from aflow.backfill.epoch_time import EpochTime, EpochWatermarks, StreamWatermarks
 from aflow.backfill.epochs import EpochStore, needs_complete_part, next_steps, write_epoch_part
 from aflow.backfill.fragment_planner import plan_fragments
 from aflow.backfill.fragment_run import Partition, StateReader
@@ -30,6 +30,16 @@ from tests.backfill.test_each_step import PAIR_STEPS, STEPS, case_of
 from tests.backfill.test_epochs import GROUPS, epoch
 
 
+def at_the_end(watermarks: StreamWatermarks) -> StreamWatermarks:
+    """The same for an epoch that ends time."""
+    steps = {
+        step: EpochWatermarks(one.before, MAX_TIMESTAMP) for step, one in watermarks.steps.items()
+    }
+    return replace(
+        watermarks, stream=EpochWatermarks(watermarks.stream.before, MAX_TIMESTAMP), steps=steps
+    )
+
+
 @dataclass
 class Stream:
     """The epochs of a flow in a folder, on a random number of partitions each."""
@@ -43,14 +53,18 @@ class Stream:
         sinks = {"out": af.CollectSink[Row]()}
 
         async def main() -> Results:
-            plan = plan_fragments(self.case.flow({name: [] for name in batch}, sinks).graph)
+            flow = self.case.flow({name: [] for name in batch}, sinks)
+            plan = plan_fragments(flow.graph, can_be_late=True)
             time = EpochTime.of(plan)
             store = EpochStore(self.folder, plan.flow, GROUPS)
             before = store.open() or epoch(1, flow=plan.flow)
             with closing(store):
                 position = before.stream or StreamPosition()
-                after = time.after(position.watermark, position.earned)
-                watermarks = EpochWatermarks(position.watermark, MAX_TIMESTAMP if last else after)
+                watermarks = time.watermarks(
+                    position.watermark, position.watermarks, position.earned
+                )
+                if last:
+                    watermarks = at_the_end(watermarks)
                 return await self._run(store, plan, before, time, watermarks, batch)
 
         results = virtual_time.run(main)
@@ -62,7 +76,7 @@ class Stream:
         plan: FragmentPlan,
         before: Manifest,
         time: EpochTime,
-        watermarks: EpochWatermarks,
+        watermarks: StreamWatermarks,
         batch: dict[str, list[Item]],
     ) -> Results:
         subtasks = self.random.choice([1, 2, 3])
@@ -71,7 +85,10 @@ class Stream:
             files = store.files_of(before, fragment.head.name, ChangePlan())
             changes = not needs_complete_part(files, store.folder, groups)
             return Partition(
-                subtasks=subtasks, key_groups=GROUPS, watermarks=watermarks, changes=changes
+                subtasks=subtasks,
+                key_groups=GROUPS,
+                watermarks=watermarks.of(fragment),
+                changes=changes,
             )
 
         def restored(fragment: Fragment, groups: KeyGroupRange) -> StateReader | None:
@@ -98,7 +115,8 @@ class Stream:
         position = before.stream or StreamPosition()
         stream = replace(
             position,
-            watermark=watermarks.after,
+            watermark=watermarks.stream.after,
+            watermarks={step: one.after for step, one in watermarks.steps.items()},
             earned=time.earned(position.earned, newest),
         )
         store.commit(replace(before, id=before.id + 1, steps=steps, stream=stream))
@@ -130,12 +148,12 @@ def test_the_watermark_follows_the_slowest_source_and_never_goes_back() -> None:
     both = time.earned(one, {"slow": 100, "of no source": 7})
     older = time.earned(both, {"slow": 60, "fast": 400})
 
-    assert time.after(MIN_TIMESTAMP, none) == MIN_TIMESTAMP
-    assert time.after(MIN_TIMESTAMP, one) == MIN_TIMESTAMP
+    assert time.watermarks(MIN_TIMESTAMP, {}, none).stream.after == MIN_TIMESTAMP
+    assert time.watermarks(MIN_TIMESTAMP, {}, one).stream.after == MIN_TIMESTAMP
     assert both == {"fast": 499, "slow": 89}
-    assert time.after(MIN_TIMESTAMP, both) == 89
+    assert time.watermarks(MIN_TIMESTAMP, {}, both).stream.after == 89
     assert older == both
-    assert time.after(300, both) == 300
+    assert time.watermarks(300, {}, both).stream.after == 300
 
 
 class Every:

@@ -23,7 +23,7 @@ import msgspec
 
 from aflow.backfill.blocks import ExitBatch, InputRows
 from aflow.backfill.continuation import Continuation, StepFiles
-from aflow.backfill.epoch_time import EpochWatermarks
+from aflow.backfill.epoch_time import StreamWatermarks
 from aflow.backfill.epochs import needs_complete_part, write_epoch_part
 from aflow.backfill.exchange import ExitEncoder, decode_block
 from aflow.backfill.fragment_run import FragmentResult, Partition, StateReader, run_fragment
@@ -38,6 +38,7 @@ from aflow_connectors.spark.backfill.executor_files import FileTarget, ResultFil
 from aflow_connectors.spark.backfill.rows import REPORT, STATE, StepCounts
 from aflow_connectors.spark.dataframe.arrow import pa
 from aflow_connectors.spark.dataframe.columns import RowsIn, RowsOut
+from aflow_connectors.spark.dataframe.split_column import SplitColumn
 from aflow_connectors.spark.executor.bridge import BridgeInput, BridgeOutput, bridged
 from aflow_connectors.spark.executor.functions import MapBatches, Payload, executor_function
 from aflow_connectors.spark.executor.resource_pool import pooled_resources
@@ -58,7 +59,7 @@ class TaskEpoch:
     """An epoch of a stream, for executors."""
 
     number: int
-    watermarks: EpochWatermarks
+    watermarks: StreamWatermarks
     folder: Path
     """Folder with the state of the stream."""
 
@@ -82,6 +83,8 @@ class FragmentTask:
     """State with which the step that reads by key begins; None if there is none."""
     source: RowsIn[Any] | None = None
     """Converts the rows of a DataFrame to records: for a fragment that begins at a source."""
+    split: SplitColumn | None = None
+    """The splits of the source; None if its rows have none."""
     files: Mapping[int, FileTarget] = field(default_factory=dict[int, FileTarget])
     """Files that the executor writes itself, by the number of the exit."""
     dropped: frozenset[int] = frozenset()
@@ -164,8 +167,18 @@ class _Execution:
         """Yield the rows of the partition; append the reports of upstream fragments to ``upstream_reports``."""
         if self._keyed:
             return self._exchanged_rows(batches, upstream_reports)
-        source = self._task.source
-        return (source.records(batch) for batch in batches if source and batch.num_rows)
+        return self._source_rows(batches)
+
+    def _source_rows(self, batches: Iterator[Any]) -> Iterator[InputRows]:
+        source, split = self._task.source, self._task.split
+        for batch in batches:
+            if source is None or not batch.num_rows:
+                continue
+            records = source.records(batch)
+            if split is None:
+                yield records
+            else:
+                yield from split.divided(batch, records)
 
     def _exchanged_rows(
         self, batches: Iterator[Any], upstream_reports: list[Any]
@@ -204,7 +217,7 @@ class _Execution:
             until=task.until,
             begins=task.begins,
             key_groups=task.key_groups,
-            watermarks=None if task.epoch is None else task.epoch.watermarks,
+            watermarks=None if task.epoch is None else task.epoch.watermarks.of(task.fragment),
             changes=self._keyed
             and task.epoch is not None
             and not needs_complete_part(task.restored, task.epoch.folder, self._groups),
@@ -262,6 +275,7 @@ class _Execution:
             state=state,
             part=part,
             newest=dict(result.newest),
+            splits={step: dict(some) for step, some in result.splits.items()},
         )
         to = self._number % self._task.subtasks
         yield _rows([REPORT], [to], [0], [MIN_TIMESTAMP], [0], [msgspec.json.encode(counts)])
@@ -355,10 +369,12 @@ def fragment_task(
     source: RowsIn[Any] | None,
     files: Mapping[str, FileTarget | None],
     begins: Timestamp | None,
+    split: SplitColumn | None = None,
 ) -> FragmentTask:
     """Return the description of ``fragment`` for executors, without its state.
 
-    Arguments and errors are those of ``fragment_function``; ``begins`` is the beginning of the history (epoch ms).
+    Arguments and errors are those of ``fragment_function``; ``begins`` is the beginning of the history (epoch ms), and
+    ``split`` the column with the splits of the source.
     """
     check_picklable(fragment, dumps)
     exit_list = {exit.number: exit.sink.name for exit in fragment.exits if exit.sink is not None}
@@ -370,6 +386,7 @@ def fragment_task(
         until=until,
         begins=begins,
         source=source,
+        split=split,
         files={
             exit: target
             for exit, name in exit_list.items()

@@ -42,6 +42,8 @@ class StepCounts(msgspec.Struct, frozen=True):
     """State of the partition at the end of an epoch of a stream."""
     newest: dict[str, int] = {}
     """Newest timestamp (epoch ms), by the step that assigns timestamps to records of a source."""
+    splits: dict[str, dict[str, int]] = {}
+    """The same by split of the source."""
 
 
 def records_into(exits: Sequence[tuple[Fragment, Exit]], counts: Iterable[StepCounts]) -> int:

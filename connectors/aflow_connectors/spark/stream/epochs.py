@@ -52,6 +52,8 @@ class Epochs:
     pickled: Mapping[int, bytes]
     """Description of each fragment for executors, by its index."""
     subtasks: int
+    interval: float
+    """Seconds between two triggers."""
     _is_ended: bool = False
     _records: int = 0
     _per_second: float = 0.0
@@ -103,8 +105,8 @@ class Epochs:
         self.state.store.close()
 
     def can_advance(self) -> bool:
-        """Return True if an epoch without rows would advance the watermark."""
-        return self.state.can_advance()
+        """Return True if an epoch without rows would advance a watermark, while Spark waits for rows."""
+        return self.state.can_advance(waited=self._waited)
 
     def run_batch(self, rows: DataFrame, batch: int) -> None:
         """Run the epoch of Spark's ``batch``, unless it was committed."""
@@ -115,7 +117,12 @@ class Epochs:
     def run_without_rows(self) -> None:
         """Run an epoch that only advances time."""
         session, source = self.session, self.rows.empty
-        self._run(session, lambda one: source(one.head.name, session), self.state.position.batch)
+        self._run(
+            session,
+            lambda one: source(one.head.name, session),
+            self.state.position.batch,
+            waited=self._waited,
+        )
 
     def progress(self) -> StreamProgress:
         """Return the progress up to the last committed epoch."""
@@ -137,14 +144,24 @@ class Epochs:
     def _staging(self) -> Path:
         return self.state.store.folder / STAGING
 
+    @property
+    def _waited(self) -> int:
+        """The longest time (ms) since Spark has looked for rows, if it has found none."""
+        return round(self.interval * 1000)
+
     def _run(
-        self, session: SparkSession, rows: Callable[[Fragment], DataFrame], batch: int | None
+        self,
+        session: SparkSession,
+        rows: Callable[[Fragment], DataFrame],
+        batch: int | None,
+        *,
+        waited: int | None = None,
     ) -> None:
         began = monotonic()
         state, number = self.state, self.state.last.id + 1
         staging = self._staging / str(number)
         staging.mkdir(parents=True)
-        epoch = TaskEpoch(number, state.watermarks(), state.store.folder)
+        epoch = TaskEpoch(number, state.watermarks(waited=waited), state.store.folder)
         runner = self._runner(session, rows, staging, epoch)
         for fragment in self.plan.fragments:
             runner.run(fragment)
@@ -163,6 +180,7 @@ class Epochs:
             output,
             batch=batch,
             subtasks=self.subtasks,
+            splits=[one.splits for one in counts],
         )
         for destination in self._destinations():
             destination.show()

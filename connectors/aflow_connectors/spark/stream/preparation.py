@@ -25,6 +25,7 @@ from aflow_connectors.spark.backfill.preparation import (
 from aflow_connectors.spark.calls import is_connect
 from aflow_connectors.spark.dataframe.columns import RowsIn
 from aflow_connectors.spark.dataframe.schema import columns_schema
+from aflow_connectors.spark.dataframe.split_column import SplitColumn
 from aflow_connectors.spark.stream.destinations import (
     AnyEpochDestination,
     EpochCall,
@@ -92,6 +93,10 @@ def rows_in(name: str, source: SparkStream[Any]) -> RowsIn[Any]:
     schema = ask_spark(name, lambda: columns_schema(source.frame, owner=owner))
     converter: RowsIn[Any] = RowsIn(schema.names, source.of, owner=owner)
     converter.check(schema)
+    if source.split is not None and source.split not in schema.names:
+        raise FlowDefinitionError(
+            f"{owner}: split={source.split!r} is not one of the columns: {', '.join(schema.names)}"
+        )
     return converter
 
 
@@ -125,6 +130,7 @@ def prepare_stream(given: StreamArguments) -> Supervisor:
         sinks=destinations,
         pickled=pickled,
         subtasks=subtasks,
+        interval=given.every.total_seconds(),
     )
     try:
         epochs.begin()
@@ -132,6 +138,11 @@ def prepare_stream(given: StreamArguments) -> Supervisor:
     except BaseException:
         epochs.end()
         raise
+
+
+def _split_of(name: str, given: StreamArguments) -> SplitColumn | None:
+    column = given.sources[name].split
+    return None if column is None else SplitColumn(name, column)
 
 
 def _pickled(
@@ -158,6 +169,7 @@ def _pickled(
                 until=state.position.until,
                 begins=state.position.begins,
                 source=None if one.keyed else converters[one.head.name],
+                split=None if one.keyed else _split_of(one.head.name, given),
                 files=files,
             ),
             modules,
