@@ -16,7 +16,7 @@ def plan_build(
     sinks: Mapping[str, object],
     key_groups: int,
     *,
-    by_event_time: bool,
+    by_event_time: bool = False,
     can_be_late: bool = False,
 ) -> tuple[FlowGraph, FragmentPlan]:
     """Return the graph of ``build`` and its fragments over history.

@@ -54,16 +54,14 @@ def stream(
     the last committed one, whatever ended the query before. ``every`` is the interval of Spark's trigger: an epoch runs
     for each batch of new rows, and one without rows if time can advance and no rows arrive for that long.
 
-    The watermarks of an epoch follow from the records of the epochs before it, as in Spark; the rules of lateness are
-    those of the live job. ``parallelism`` is the number of tasks of each keyed step, by default the number of Spark's
-    shuffle partitions, at most ``key_groups``; it may differ in each query.
+    The watermarks of an epoch follow from the records of the epochs before it. ``parallelism`` is the number of tasks
+    of each keyed step, by default Spark's shuffle partitions, at most ``key_groups``; it may differ in each query.
 
     ``restore`` is the savepoint of a backfill or of an earlier stream, with which the first query over ``state``
     begins: it skips records before the end of that one. State without a place in the flow is refused, unless
     ``allow_dropped_state``. With ``until`` (aware datetime, or epoch ms) the stream ends when the watermark arrives
-    there, which takes a record of that time plus ``max_delay`` from each source that is not idle. It leaves later
-    records to the live job, and writes ``savepoint``, a new folder from which that job starts. Records before
-    ``until`` that arrive after that are in neither.
+    there, and writes ``savepoint``, a new folder from which a live job continues with the later records. Records before
+    ``until`` that arrive after the end are in neither.
 
     Nothing runs before ``start``, ``wait`` or ``async with``. Raises ``FlowDefinitionError`` for invalid arguments, and
     for a flow that cannot run in micro-batches, with the name of each step that prevents it. ``start`` raises
@@ -74,24 +72,25 @@ def stream(
     _check_sources(sources)
     _check_interval(every)
     folders = StreamFolders(state, restore, savepoint, _end(until, savepoint), allow_dropped_state)
-    graph, plan = plan_build(
-        build, sources, sinks, key_groups, by_event_time=False, can_be_late=True
-    )
+    graph, plan = plan_build(build, sources, sinks, key_groups, can_be_late=True)
     # Imported after the check: the module needs the packages.
     from aflow_connectors.spark.stream.preparation import StreamArguments, prepare_stream
 
-    split_sources = [name for name, one in sources.items() if one.split is not None]
     arguments = StreamArguments(
         plan=plan,
         session=session,
         sources=sources,
         sinks=sinks,
         folders=folders,
-        open=partial(opened_stream, graph, plan, split_sources=split_sources),
+        open=partial(opened_stream, graph, plan, split_sources=_with_splits(sources)),
         every=every,
         parallelism=parallelism,
     )
     return StreamQuery(plan.flow, partial(prepare_stream, arguments))
+
+
+def _with_splits(sources: Mapping[str, SparkStream[Any]]) -> list[str]:
+    return [name for name, one in sources.items() if one.split is not None]
 
 
 def _check_interval(every: object) -> None:
