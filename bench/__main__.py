@@ -13,7 +13,7 @@ from types import ModuleType
 from typing import Final
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from bench.crash import proof
 from bench.harness import Measurement
@@ -27,7 +27,25 @@ from bench.history import (
     regressions,
     run_in,
 )
-from bench.results import Result, run_all, run_now, write_json, write_page
+from bench.results import Planned, Result, run_all, run_now, write_json, write_page
+
+
+@dataclass(frozen=True, slots=True)
+class Smaller:
+    """Numbers of a benchmark in ``bench all``; None: as alone."""
+
+    records: int | None = None
+    rounds: int | None = None
+
+    def options(self, arguments: argparse.Namespace) -> list[str]:
+        """Return the options of the command, without those that the user has given for all benchmarks."""
+        chosen = {"records": self.records, "rounds": self.rounds}
+        return [
+            part
+            for option, value in chosen.items()
+            if value is not None and getattr(arguments, option) is None
+            for part in (f"--{option}", str(value))
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +58,9 @@ class Benchmark:
     rounds: int
     module: str = ""
     """Module in ``bench``; default: the name of the benchmark."""
+
+    in_all: Smaller | None = None
+    """Numbers of ``bench all``, which has to end within 30 minutes; None: the same."""
 
     has_parts: bool = False
     """True if ``measure`` takes the names of parts to run, those of ``--only``."""
@@ -60,31 +81,76 @@ class Benchmark:
 
 
 BENCHMARKS = [
-    Benchmark("stateless", "map → filter → map → sum", 1_000_000, 7),
+    Benchmark("stateless", "map → filter → map → sum", 1_000_000, 7, in_all=Smaller(rounds=3)),
     Benchmark(
-        "keyed_window", "10 s windows, 1,000 keys, 1 s disorder: count and sum", 1_000_000, 5
+        "keyed_window",
+        "10 s windows, 1,000 keys, 1 s disorder: count and sum",
+        1_000_000,
+        5,
+        in_all=Smaller(rounds=3),
     ),
-    Benchmark("sliding", "60 s every 1 s, beside windows of 10 s: count and sum", 1_000_000, 5),
-    Benchmark("session", "sessions of some 13 events, 10,000 keys: count and sum", 1_000_000, 5),
-    Benchmark("files", "JSON lines → keyed_window → JSON lines", 1_000_000, 5),
-    Benchmark("exchange", "2 subtasks → hash by key → 2 subtasks", 1_000_000, 5),
+    Benchmark(
+        "sliding",
+        "60 s every 1 s, beside windows of 10 s: count and sum",
+        1_000_000,
+        5,
+        in_all=Smaller(rounds=3),
+    ),
+    Benchmark(
+        "session",
+        "sessions of some 13 events, 10,000 keys: count and sum",
+        1_000_000,
+        5,
+        in_all=Smaller(rounds=3),
+    ),
+    Benchmark(
+        "files", "JSON lines → keyed_window → JSON lines", 1_000_000, 5, in_all=Smaller(rounds=3)
+    ),
+    Benchmark(
+        "exchange", "2 subtasks → hash by key → 2 subtasks", 1_000_000, 5, in_all=Smaller(rounds=3)
+    ),
     Benchmark("timers", "register, delete and fire a timer for each of as many keys", 1_000_000, 3),
-    Benchmark("join", "interval join, 10,000 keys, -2 s to +3 s, 1 s disorder", 1_000_000, 5),
+    Benchmark(
+        "join",
+        "interval join, 10,000 keys, -2 s to +3 s, 1 s disorder",
+        1_000_000,
+        5,
+        in_all=Smaller(rounds=3),
+    ),
     Benchmark("disk", "read, change and write a value of random keys on disk", 1_000_000, 3),
     Benchmark(
-        "state", "10 M keys in windows, timers, and records of a join, on disk", 10_000_000, 1
+        "state",
+        "keys in windows, timers, and records of a join, on disk",
+        10_000_000,
+        1,
+        in_all=Smaller(records=1_000_000),
     ),
     Benchmark("latency", "5,000 events/s through three operators: ms from send to sink", 50_000, 1),
     Benchmark(
         "durable_push", "records sent and synced by 1, 16 and 256 senders: sends/s", 20_000, 3
     ),
     Benchmark("shapes", "other forms of batches, steps and exchanges (decision 001)", 1_000_000, 5),
-    Benchmark("checkpoint", "keyed_window with checkpoints, pauses, triggers", 8_000_000, 5),
+    Benchmark(
+        "checkpoint",
+        "keyed_window with checkpoints, pauses, triggers",
+        8_000_000,
+        5,
+        in_all=Smaller(rounds=3),
+    ),
     Benchmark(
         "unaligned", "checkpoints upstream of a slow sink, channels of this capacity", 4_096, 5
     ),
-    Benchmark("restore", "from a checkpoint to a job that runs", 1_000_000, 3),
-    Benchmark("async", "a call of 10 ms for each record, 1,000 in flight", 100_000, 3, "calls"),
+    Benchmark(
+        "restore", "from a checkpoint to a job that runs", 1_000_000, 3, in_all=Smaller(rounds=2)
+    ),
+    Benchmark(
+        "async",
+        "a call of 10 ms for each record, 1,000 in flight",
+        100_000,
+        3,
+        "calls",
+        in_all=Smaller(records=50_000, rounds=2),
+    ),
     Benchmark("spark", "runner, enrichment, windows and source on a local Spark", 2_000_000, 3),
     Benchmark(
         "connectors",
@@ -92,14 +158,22 @@ BENCHMARKS = [
         200_000,
         3,
         has_parts=True,
+        in_all=Smaller(records=100_000, rounds=1),
     ),
-    Benchmark("formats", "Avro and Protobuf of a registry: decode and encode", 100_000, 5),
+    Benchmark(
+        "formats",
+        "Avro and Protobuf of a registry: decode and encode",
+        100_000,
+        5,
+        in_all=Smaller(rounds=2),
+    ),
     Benchmark(
         "nexmark",
         "the queries of Nexmark, equal to DuckDB: events/s and latency",
         200_000,
         3,
         has_parts=True,
+        in_all=Smaller(records=100_000, rounds=2),
     ),
     Benchmark(
         "nexmark_history",
@@ -109,11 +183,23 @@ BENCHMARKS = [
         "nexmark.history",
         has_parts=True,
     ),
-    Benchmark("embed", "latency of a web service beside a saturated pipeline", 100_000, 3),
+    Benchmark(
+        "embed",
+        "latency of a web service beside a saturated pipeline",
+        100_000,
+        3,
+        in_all=Smaller(rounds=2),
+    ),
     Benchmark(
         "generator", "the load of `aflow bench`: ms of error at 5,000/s, records/s", 50_000, 3
     ),
-    Benchmark("fairness", "ms that a saturated pipeline delays another coroutine", 1_000_000, 5),
+    Benchmark(
+        "fairness",
+        "ms that a saturated pipeline delays another coroutine",
+        1_000_000,
+        5,
+        in_all=Smaller(rounds=3),
+    ),
     Benchmark("scale", "cost of a record with more keys, subtasks, steps and jobs", 500_000, 1),
 ]
 
@@ -241,8 +327,12 @@ def _measure_all(arguments: argparse.Namespace) -> None:
         if (value := getattr(arguments, option)) is not None:
             options += [f"--{option}", str(value)]
     results: list[Result] = []
-    measured = [(one.name, one.description) for one in BENCHMARKS if one.name != "shapes"]
-    for result in run_all(measured, options):
+    measured = [
+        Planned(one.name, one.description, [*_smaller(one, arguments), *options])
+        for one in BENCHMARKS
+        if one.name != "shapes"
+    ]
+    for result in run_all(measured):
         results.append(result)
         write_page(results, options)  # also a part of them, if the run is interrupted
         if arguments.json:
@@ -251,6 +341,10 @@ def _measure_all(arguments: argparse.Namespace) -> None:
         append(run_now(results))
     if any(result.error for result in results):
         sys.exit(1)
+
+
+def _smaller(one: Benchmark, arguments: argparse.Namespace) -> list[str]:
+    return [] if one.in_all is None else one.in_all.options(arguments)
 
 
 def _compare(files: list[Path], console: Console) -> None:
@@ -285,9 +379,16 @@ def _differences(found: list[Change], title: str) -> Table:
 
 
 def _listing() -> Table:
-    table = Table("name", "description", "records", "runs of each", title="Benchmarks")
+    name = Column("name", no_wrap=True)
+    table = Table(name, "description", "records", "runs of each", "in all", title="Benchmarks")
     for one in BENCHMARKS:
-        table.add_row(one.name, one.description, f"{one.records:,}", str(one.rounds))
+        smaller = one.in_all or Smaller()
+        parts = [
+            "" if smaller.records is None else f"{smaller.records:,} records",
+            "" if smaller.rounds is None else f"{smaller.rounds} runs",
+        ]
+        shown = ", ".join(filter(None, parts))
+        table.add_row(one.name, one.description, f"{one.records:,}", str(one.rounds), shown)
     table.add_row("crash", "a test: killed programs give the results of undisturbed ones", "", "")
     return table
 

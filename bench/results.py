@@ -40,20 +40,29 @@ class Result:
         ]
 
 
-def run_all(benchmarks: Sequence[tuple[str, str]], options: Sequence[str]) -> Iterator[Result]:
-    """Run each benchmark (name, work) in a process of its own, so that none measures what another left in memory.
+@dataclass(frozen=True, slots=True)
+class Planned:
+    """A benchmark to run, with the options of its command."""
 
-    ``options`` are passed to each. The output of the benchmarks goes to that of this process.
+    name: str
+    work: str
+    options: Sequence[str] = ()
+
+
+def run_all(benchmarks: Sequence[Planned]) -> Iterator[Result]:
+    """Run each benchmark in a process of its own, so that none measures what another left in memory.
+
+    The output of the benchmarks goes to that of this process.
     """
     with TemporaryDirectory() as folder:
-        for name, work in benchmarks:
-            out = Path(folder) / f"{name}.json"
-            command = [sys.executable, "-m", "bench", name, "--json", str(out), *options]
+        for one in benchmarks:
+            out = Path(folder) / f"{one.name}.json"
+            command = [sys.executable, "-m", "bench", one.name, "--json", str(out), *one.options]
             done = subprocess.run(command, check=False)
             if done.returncode == 0:
-                yield Result(name, work, json.loads(out.read_text(encoding="utf-8")))
+                yield Result(one.name, one.work, json.loads(out.read_text(encoding="utf-8")))
             else:
-                yield Result(name, work, {}, f"exit status {done.returncode}")
+                yield Result(one.name, one.work, {}, f"exit status {done.returncode}")
 
 
 def page(results: Sequence[Result], cpu: str, when: datetime, options: Sequence[str] = ()) -> str:

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from aflow.backfill.contents import newest_manifest
 from aflow.backfill.continuation import Continuation, StepFiles
 from aflow.backfill.epoch_time import BySplit, EpochTime, SourceActivity, StreamWatermarks
 from aflow.backfill.epochs import (
@@ -23,6 +24,8 @@ from aflow.backfill.epochs import (
 from aflow.backfill.fragments import Fragment, FragmentPlan
 from aflow.backfill.savepoint import StatePart, encoded_part, write_savepoint
 from aflow.connect import Committable
+from aflow.errors import CheckpointError, RestoreError
+from aflow.model.elements import CheckpointKind
 from aflow.model.key_groups import ranges
 from aflow.model.time import MIN_TIMESTAMP, Timestamp
 from aflow.state.change_plan import ChangePlan
@@ -95,6 +98,13 @@ class EpochState:
             return self.start.files_of(fragment.head.name)
         return self.store.files_of(self.last, fragment.head.name, self.changes)
 
+    @property
+    def sinks_with_output(self) -> list[str]:
+        """The names of all sinks whose output ``output_of`` returns, also of those that the flow no longer has."""
+        if self.is_new and self.start is not None:
+            return sorted(self.start.prepared)
+        return sorted(self.position.prepared)
+
     def output_of(self, sink: str) -> list[Committable]:
         """Return the output of a sink that the last epoch names; in the first one, that of the savepoint."""
         if self.is_new and self.start is not None:
@@ -104,11 +114,13 @@ class EpochState:
     def begin(self, output: Mapping[str, Sequence[Committable]]) -> None:
         """Begin with ``output``, which names the restored state of each sink, and commit the first epoch if it is new.
 
-        Raises ``CheckpointError``.
+        It is also committed again if it does not name the output of a sink that was added since, whose owner a later
+        query could not know otherwise. Raises ``CheckpointError``.
         """
-        self.last = replace(self.last, stream=replace(self.position, prepared=_encoded(output)))
-        if self.is_new:
-            self.store.commit(self.last)
+        begun = replace(self.last, stream=replace(self.position, prepared=_encoded(output)))
+        if self.is_new or begun != self.last:
+            self.store.commit(begun)
+            self.last = begun
             self.is_new = False
 
     def commit(
@@ -179,7 +191,9 @@ class EpochState:
         if self.savepoint is None or until is None or position.watermark < until - 1:
             return
         # It appears at once, when it is complete. A driver that was killed may have written it.
-        if not self.savepoint.exists():
+        if self.savepoint.exists():
+            self._check_own(self.savepoint)
+        else:
             write_savepoint(
                 self.savepoint,
                 self.plan,
@@ -193,6 +207,19 @@ class EpochState:
                 },
             )
         self.is_finished = True
+
+    def _check_own(self, folder: Path) -> None:
+        """Raise ``CheckpointError`` unless ``folder`` has the savepoint of the last epoch."""
+        try:
+            found, _ = newest_manifest(folder)
+        except RestoreError as exc:
+            raise CheckpointError(f"the savepoint of the stream cannot be written: {exc}") from exc
+        own = (CheckpointKind.SAVEPOINT, self.plan.flow, self.plan.key_groups, self.last.id + 1)
+        if (found.kind, found.flow, found.key_groups, found.id) != own:
+            raise CheckpointError(
+                f"{folder} has another savepoint than that of this stream, of flow {found.flow!r} with number "
+                f"{found.id}: give savepoint= a new folder"
+            )
 
     def _parts(self, subtasks: int) -> Iterator[StatePart]:
         for fragment in self.plan.fragments:

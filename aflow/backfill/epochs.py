@@ -102,9 +102,11 @@ def next_steps(
     left: dict[tuple[str, int], EpochPart] = {}
     for part in parts:
         if part.step not in kinds or not 0 <= part.subtask < subtasks:
-            raise CheckpointError(f"{_named(part.step, part.subtask)} is none of this stream")
+            raise CheckpointError(
+                f"{_named(part.step, part.subtask)} does not belong to this stream"
+            )
         if left.setdefault((part.step, part.subtask), part) is not part:
-            raise CheckpointError(f"{_named(part.step, part.subtask)} is there twice")
+            raise CheckpointError(f"{_named(part.step, part.subtask)} was written twice")
     steps: list[StepState] = []
     for name, what in kinds.items():
         states: list[SubtaskState] = []
@@ -112,7 +114,7 @@ def next_steps(
             found = left.get((name, subtask))
             if found is None:
                 raise CheckpointError(
-                    f"{_named(name, subtask)} is missing: without it the stream would lose what its keys have"
+                    f"{_named(name, subtask)} is missing: without it the stream would lose the state of its keys"
                 )
             chain = _chain_after(found, former.get(name), groups)
             if chain:
@@ -131,7 +133,7 @@ def _chain_after(
     chain = links_to_groups(() if former is None else former.subtasks, groups)
     if link and not chain:
         raise CheckpointError(
-            f"{_named(part.step, part.subtask)} holds changes, and nothing says to what"
+            f"{_named(part.step, part.subtask)} holds changes, and the state that they change is missing"
         )
     return chain + link
 
@@ -228,26 +230,47 @@ class EpochStore:
             self._lock = None
 
     def commit(self, manifest: Manifest) -> None:
-        """Commit the next epoch, durably and at once. Raises ``CheckpointError``: then it may be committed or not.
+        """Commit an epoch, durably and at once. Raises ``CheckpointError``: then it may be committed or not.
 
-        Only ``open`` says which, so a driver that gets this error must end.
+        Only ``open`` says which, so a driver that gets this error must end. The last epoch may be committed again with
+        other output, before the next one.
         """
         if self._lock is None or manifest.stream is None:
             raise InternalError("only the holder of a stream's folder commits its epochs")
         path = self.folder / manifest_name(manifest.id)
         stored(self.files, path, [manifest_bytes(manifest)])
 
+    def check_written(self, parts: Iterable[EpochPart]) -> None:
+        """Raise ``CheckpointError`` for a part that this machine does not see as its task has written it."""
+        for part in parts:
+            if part.file is None:
+                continue
+            path = self.folder / part.file.path
+            try:
+                size = self.files.size(path)
+            except OSError as exc:
+                raise CheckpointError(
+                    f"an executor has written {path}, which this machine cannot read: {reason(exc)}. The state folder "
+                    f"must be one that the driver and all executors see alike"
+                ) from exc
+            if size != part.file.size:
+                raise CheckpointError(
+                    f"{path} has {size:,} bytes here, and the executor that wrote it has written {part.file.size:,}"
+                )
+
     def clean(self, last: Manifest) -> None:
         """Remove what ``last`` does not need: older epochs, and parts of attempts that do not count.
 
         No task may run. A file that cannot be removed is left: the next call removes it.
         """
+        if self._lock is None:
+            raise InternalError("only the holder of a stream's folder removes its files")
         needed = {ref.path for ref in last.files}
         with suppress(OSError):
             # Manifests first: without it, one would name parts that are gone.
             for name in self.files.names(self.folder):
                 number = number_in(name)
-                if number is not None and name != manifest_name(last.id):
+                if number is not None and number < last.id:
                     self.files.remove(self.folder / name)
         with suppress(OSError):
             for name in self.files.names(self.folder / PARTS):

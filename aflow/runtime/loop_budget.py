@@ -4,8 +4,9 @@ All tasks of a job share one ``LoopBudget``, so it is a budget of the job and no
 task yields at its next check, and the budget is renewed in the next pass of the loop.
 
 It is smaller while other code runs between two turns of the job (``machines/turns``). That is measured from the moment
-at which a task yields to the renewal, without the time of the job's own coroutines, which count it in ``own``. The loop
-does not sleep in between, so waits for input or timers do not count.
+at which a task yields to the renewal, without the time of the job's own coroutines, which count it in ``own``, and
+without that of the loop to switch to them: a job of many tasks must not take itself for a host. The loop does not sleep
+in between, so waits for input or timers do not count.
 """
 
 from __future__ import annotations
@@ -20,6 +21,9 @@ from aflow.runtime.clock import RuntimeClock, release_gil
 
 #: Seconds. Long enough that yielding costs little, short enough for a host that answers requests.
 DEFAULT_BUDGET: Final = 0.002
+
+#: Seconds that the event loop needs at most to switch to a task of the job, nearly always.
+SWITCH: Final = 0.00001
 
 #: Checks (one a batch) after which the budget is spent whatever the clock shows: a virtual clock does not advance.
 _MAX_CHECKS: Final = 256
@@ -73,8 +77,10 @@ class LoopBudget:
         self.turn: Final = self._turns.turn
         #: Seconds in which coroutines of the job ran.
         self.own = 0.0
-        #: The time at which a task yielded first since the last renewal (s, steady), and ``own`` then.
-        self._yielded = (0.0, 0.0)
+        #: Number of times that a task of the job has yielded or waited.
+        self._switches = 0
+        #: At the first yield of a task since the last renewal: the time (s, steady), ``own`` and ``_switches``.
+        self._yielded = (0.0, 0.0, 0)
         self._deadline = 0.0
         self._checks = 0
         #: True while a call to ``_renew`` is scheduled, so that there is at most one.
@@ -85,11 +91,16 @@ class LoopBudget:
         self._checks += 1
         return self._checks > _MAX_CHECKS or self.steady() >= self._deadline
 
+    def worked(self, begun: float) -> None:
+        """Count the time of a task since ``begun`` (s, steady) as the job's own; the task yields or waits now."""
+        self.own += self.steady() - begun
+        self._switches += 1
+
     async def hand_over(self) -> None:
         """Run everything else that is ready once."""
         if not self._renewing:
             self._renewing = True
-            self._yielded = self.steady(), self.own
+            self._yielded = self.steady(), self.own, self._switches
             self._loop.call_soon(self._renew)
         if self._threads.at_work:
             release_gil()
@@ -103,7 +114,8 @@ class LoopBudget:
         self._renewing = False
         self._checks = 0
         now = self.steady()
-        yielded, own = self._yielded
+        yielded, own, switches = self._yielded
         if self._has_host:
-            self._turns.passed(now - yielded - (self.own - own), now)
+            ours = self.own - own + (self._switches - switches) * SWITCH
+            self._turns.passed(now - yielded - ours, now)
         self._deadline = now + self.turn.seconds

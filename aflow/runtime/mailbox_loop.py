@@ -119,7 +119,7 @@ class MailboxLoop:
                 # uvloop counts the time to its next timer from its last look at the clock, which this call causes.
                 # Otherwise all timers of the program (calls that sleep, retries, …) are late by the work done since.
                 self._loop.time()
-                budget.own += steady() - begun
+                budget.worked(begun)
                 try:
                     await sleep
                 finally:
@@ -128,7 +128,7 @@ class MailboxLoop:
             if self.suspended is None and not self._completed:
                 action()
             if spent():
-                budget.own += steady() - begun
+                budget.worked(begun)
                 await budget.hand_over()
                 begun = steady()
 

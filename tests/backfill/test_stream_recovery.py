@@ -12,12 +12,13 @@ import aflow as af
 from aflow.backfill import epoch_state
 from aflow.backfill.epoch_state import EpochState
 from aflow.backfill.epoch_time import EpochWatermarks, StreamWatermarks
-from aflow.backfill.epochs import EpochPart
+from aflow.backfill.epochs import EpochPart, write_epoch_part
 from aflow.backfill.fragment_planner import plan_fragments
 from aflow.backfill.stream_recovery import SPARK, StreamFolders, opened_stream
 from aflow.errors import AflowError
 from aflow.model.time import MIN_TIMESTAMP
 from aflow.state.manifest import FileRef
+from aflow.state.snapshot import OperatorSnapshot
 from tests.backfill.items import millis
 
 
@@ -182,3 +183,68 @@ def test_state_that_is_missing_is_refused(tmp_path: Path) -> None:
 
     with pytest.raises(AflowError, match="is missing"):
         opened(tmp_path)
+
+
+def test_the_output_of_an_added_sink_is_recorded_before_the_next_epoch(tmp_path: Path) -> None:
+    committed(tmp_path)
+    state = opened(tmp_path)
+    with closing(state.store):
+        state.begin({"out": [{"owner": "a"}]})
+
+    state = opened(tmp_path)
+    state.store.close()
+    assert state.output_of("out") == [{"owner": "a"}]
+    assert state.last.id == 2
+
+
+def test_a_savepoint_of_another_stream_is_not_taken_for_its_own(tmp_path: Path) -> None:
+    def ending(name: str, savepoint: Path) -> EpochState:
+        return opened(tmp_path / name, StreamFolders("", None, savepoint, 600, False))
+
+    def commit(state: EpochState, watermark: int) -> None:
+        snapshot = OperatorSnapshot(operator={"windows": (b"1",)})
+        part = write_epoch_part(
+            state.store.folder, state.last.id + 1, "sums", 0, {"sums": snapshot}
+        )
+        state.commit(
+            marks(state, EpochWatermarks(0, watermark)), [part], [], {}, batch=None, subtasks=1
+        )
+
+    first = ending("first", tmp_path / "savepoint")
+    with closing(first.store):
+        first.begin({})
+        commit(first, 599)
+        first.finish(1)
+        assert first.is_finished
+    # Killed after the savepoint was written.
+    again = ending("first", tmp_path / "savepoint")
+    with closing(again.store):
+        again.finish(1)
+        assert again.is_finished
+
+    other = ending("other", tmp_path / "new")
+    with closing(other.store):
+        other.begin({})
+        commit(other, 100)
+        commit(other, 599)
+    other = ending("other", tmp_path / "savepoint")
+    with (
+        closing(other.store),
+        pytest.raises(AflowError, match="has another savepoint than that of this stream"),
+    ):
+        other.finish(1)
+
+
+def test_a_part_that_the_driver_does_not_see_is_refused(tmp_path: Path) -> None:
+    state = opened(tmp_path)
+    with closing(state.store):
+        file = FileRef("parts/000002-sums-0-x.part", 3, "00000000")
+        part = EpochPart("sums", 0, file, complete=True)
+        with pytest.raises(AflowError, match="the driver and all executors see alike"):
+            state.store.check_written([part])
+        (tmp_path / "parts").mkdir(exist_ok=True)
+        (tmp_path / file.path).write_bytes(b"ab")
+        with pytest.raises(AflowError, match="has 2 bytes here"):
+            state.store.check_written([part])
+        (tmp_path / file.path).write_bytes(b"abc")
+        state.store.check_written([part])

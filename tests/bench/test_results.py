@@ -10,7 +10,7 @@ import pytest
 
 from bench import results
 from bench.harness import Budget, Measurement
-from bench.results import Result, page, run_all
+from bench.results import Planned, Result, page, run_all
 
 TODAY = datetime(2026, 11, 22, tzinfo=UTC)
 
@@ -46,11 +46,9 @@ def test_the_page_says_which_benchmark_failed() -> None:
 def test_each_benchmark_runs_in_a_process_of_its_own_with_the_options(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    options = ["--records", "3000", "--rounds", "1"]
     found = list(
-        run_all(
-            [("stateless", "a loop"), ("missing", "nothing")],
-            ["--records", "3000", "--rounds", "1"],
-        )
+        run_all([Planned("stateless", "a loop", options), Planned("missing", "nothing", options)])
     )
 
     assert [(one.name, one.error) for one in found] == [

@@ -54,7 +54,7 @@ class Table:
         rows = self.spark.range(begin, end, 1, 1).selectExpr("id AS n")
         scratch = str(self.folder / f"scratch-{self._written}")
         made = destination.write(rows, records=end - begin, scratch=scratch)
-        destination.show()
+        destination.publish()
         return made
 
     def rows(self) -> list[int]:

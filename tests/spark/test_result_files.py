@@ -290,7 +290,7 @@ def test_an_invisible_file_is_refused_and_so_is_output_written_meanwhile(
 
     history = begun()
     with pytest.raises(SinkError, match="which this machine does not see"):
-        history.take(["part-00-00000-1.parquet"])
+        history.prepare(["part-00-00000-1.parquet"])
     history.drop()
     assert list((tmp_path / "sums").iterdir()) == []
 
@@ -298,7 +298,7 @@ def test_an_invisible_file_is_refused_and_so_is_output_written_meanwhile(
     piece = tmp_path / "sums" / "part-00000-000001.parquet"
     piece.touch()
     with pytest.raises(SinkError, match="already exists: it has the name"):
-        history.take([])
+        history.prepare([])
     history.drop()
     assert list((tmp_path / "sums").iterdir()) == [piece]
 

@@ -13,6 +13,7 @@ import pytest
 from aflow.backfill.epochs import EpochStore
 from aflow.errors import AflowError, CheckpointError, FlowDefinitionError, RestoreError
 from aflow_connectors.spark import EachEpoch, SparkSink, SparkStream, StreamQuery, stream
+from aflow_connectors.spark.stream.preparation import refuse_stateful
 from tests.spark.stream_files import put, read_stream
 from tests.spark.test_backfill import BIDS, Bid, build, frame
 
@@ -92,6 +93,22 @@ async def test_rows_of_history_are_no_stream(spark: SparkSession, tmp_path: Path
         SparkStream(read_stream(spark, tmp_path), of=Bid, split=1)  # type: ignore[call-overload]
     with pytest.raises(FlowDefinitionError, match="EachEpoch takes a function of the DataFrame"):
         EachEpoch("folder")  # type: ignore[arg-type]
+
+
+async def test_rows_with_state_in_spark_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    put(tmp_path / "bids", 0, BIDS[:5])
+    bids = read_stream(spark, tmp_path / "bids")
+    static = spark.createDataFrame([("ann", 1)], "who string, n int").groupBy("who").count()
+
+    for stateful, name in (
+        (bids.dropDuplicates(["who"]), "Deduplicate"),
+        (bids.join(bids.select("who"), "who"), "Join"),
+        (bids.limit(3), "GlobalLimit"),
+    ):
+        source = SparkStream(stateful, of=Bid)
+        with pytest.raises(FlowDefinitionError, match=f"source 'bids': .* has {name}, which keeps"):
+            refuse_stateful("bids", source)
+    refuse_stateful("bids", SparkStream(bids.where("price > 1").join(static, "who"), of=Bid))
 
 
 async def test_a_state_folder_of_another_stream_is_refused(

@@ -40,8 +40,8 @@ POINTS: list[tuple[type, str, str, int]] = [
     (EpochStore, "commit", "after", 2),
     (FragmentRunner, "counts", "after", 2),
     (Pieces, "wait", "after", 2),
-    (EpochFolder, "take", "after", 2),
-    (EpochFolder, "show", "before", 2),
+    (EpochFolder, "prepare", "after", 2),
+    (EpochFolder, "publish", "before", 2),
     (Pieces, "commit", "before", 2),
     (Pieces, "commit", "after", 2),
     (EpochStore, "clean", "before", 2),
@@ -67,7 +67,7 @@ def crashing(method: Callable[..., Any], when: str, calls: int) -> Callable[...,
     return crash
 
 
-def kept(folder: Path) -> None:
+def kept(folder: Path, *, last: str = "") -> None:
     """Keep the folder."""
 
 

@@ -263,7 +263,9 @@ class EntryReader(Reader[T], Generic[T]):
         """Return the description of lost data of the server if entries up to the position, and later ones, exist."""
         if self._count is None:
             return None
-        following = sum(_id(one) > self._last for one in state.entries)
+        # They are in the order of their ids, from the position on.
+        is_present = bool(state.entries) and _id(state.entries[0]) == self._last
+        following = len(state.entries) - is_present
         if state.added >= self._count + following:
             return None
         return f"the stream has got fewer entries than were read: {state.added} in all, and the server has lost data"

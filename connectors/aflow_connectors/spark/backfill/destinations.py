@@ -62,11 +62,11 @@ class Destination(ABC):
         As in a live job that is restored from it: output that it names is committed, and later output is removed.
         """
 
-    def show(self) -> None:
+    def publish(self) -> None:
         """Make prepared output visible: the savepoint is written, or none was requested."""
 
     def drop(self) -> None:
-        """Remove output that was begun or prepared, unless ``show`` was called: there will be no savepoint."""
+        """Remove output that was begun or prepared, unless ``publish`` was called: there will be no savepoint."""
 
 
 class TableDestination(Destination):
@@ -97,7 +97,7 @@ class FilesDestination(Destination):
         """Create the folder into which executors write, and exclude other backfills."""
 
     @abstractmethod
-    def take(self, files: Sequence[str]) -> Sequence[Committable]:
+    def prepare(self, files: Sequence[str]) -> Sequence[Committable]:
         """Publish or prepare ``files`` of that folder, and return the committables for the savepoint."""
 
 

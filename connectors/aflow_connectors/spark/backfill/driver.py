@@ -108,7 +108,7 @@ class Backfill:
             self._check_savepoint_is_new()
             match destination:
                 case FilesDestination():
-                    self._prepared[sink] = destination.take(self._files_into(sink))
+                    self._prepared[sink] = destination.prepare(self._files_into(sink))
                 case TableDestination():
                     self._prepared[sink] = self._write_table(sink, destination)
         self._record_time(f"results of {sink}", began)
@@ -128,7 +128,7 @@ class Backfill:
                     prepared=self._prepared_output(),
                 )
             for destination in self._destinations():
-                destination.show()
+                destination.publish()
         self._record_time("savepoint", began)
 
     def done(self) -> Backfilled:

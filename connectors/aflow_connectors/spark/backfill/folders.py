@@ -153,13 +153,27 @@ def local_path(uri: str, session: SparkSession) -> Path | None:
     return path_of(uri) if urlsplit(uri).scheme or is_local(session) else None
 
 
-def remove_folder(folder: Path) -> None:
-    """Remove ``folder`` if possible, even while executors still write into it; blocks."""
+def remove_folder(folder: Path, *, last: str = "") -> None:
+    """Remove ``folder`` if possible, even while executors still write into it, and its file ``last`` last; blocks."""
     # Renamed first: files that executors add would prevent the removal.
     gone = folder.with_name(f"{folder.name}-gone")
     with suppress(OSError):
         folder.rename(gone)
+    clear_folder(gone, except_for=last)
     shutil.rmtree(gone, ignore_errors=True)
+
+
+def clear_folder(folder: Path, *, except_for: str) -> None:
+    """Remove what is in ``folder``, if possible, except for one file; blocks."""
+    with suppress(OSError):
+        for one in folder.iterdir():
+            if one.name == except_for:
+                continue
+            if one.is_dir():
+                shutil.rmtree(one, ignore_errors=True)
+            else:
+                with suppress(OSError):
+                    one.unlink()
 
 
 def is_local(session: SparkSession) -> bool:

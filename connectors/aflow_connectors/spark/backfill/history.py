@@ -118,7 +118,7 @@ class _HistoryFolder(PreparedFolder, Destination):
             # Only now: of two that begin together, at least one sees the other.
             self._refuse_other_backfills()
 
-    def show(self) -> None:
+    def publish(self) -> None:
         self._commit_prepared()
         self._release()
 
@@ -172,7 +172,7 @@ class HistoryFolderFiles(_HistoryFolder, FilesDestination):
             row_group=target.row_group,
         )
 
-    def take(self, files: Sequence[str]) -> Sequence[Committable]:
+    def prepare(self, files: Sequence[str]) -> Sequence[Committable]:
         return self._prepare(self._written(files))
 
 
@@ -267,7 +267,7 @@ class HistoryTable(TableDestination):
         folder = str(self._staging.path.absolute())
         return [PreparedPiece(self._number, piece, folder, owner, generation).stored()]
 
-    def show(self) -> None:
+    def publish(self) -> None:
         self._release()
 
     def drop(self) -> None:

@@ -83,9 +83,10 @@ class PreparedFolder(OwnedFolder):
     def _release(self) -> None:
         """Release the locks, and remove the hidden folder."""
         if self._claim is not None:
+            # The lock file proves that the folder is aflow's, if this is interrupted.
+            remove_folder(self._hidden, last=CLAIM)
             self._claim.release()
             self._claim = None
-            remove_folder(self._hidden)
         if self._lock is not None:
             self._lock.release()
             self._lock = None

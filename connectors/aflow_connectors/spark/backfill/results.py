@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from inspect import iscoroutinefunction
 from os import PathLike, fspath
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
@@ -20,6 +21,17 @@ if TYPE_CHECKING:
 
 
 Target: TypeAlias = "str | PathLike[str] | Callable[[DataFrame], object]"
+
+
+def check_blocking(function: object, expected: str) -> None:
+    """Raise ``FlowDefinitionError`` with the text ``expected`` unless ``function`` can be called in a thread."""
+    if not callable(function):
+        raise FlowDefinitionError(f"{expected}, not {shown(function)}")
+    if iscoroutinefunction(function) or iscoroutinefunction(type(function).__call__):
+        raise FlowDefinitionError(
+            f"{expected}, which runs in a thread, and {shown(function)} is a coroutine function: it would never be "
+            f"awaited"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,10 +53,11 @@ class Results:
     overwrite: bool = False
 
     def __post_init__(self) -> None:
-        if not isinstance(self.to, str | PathLike) and not callable(self.to):
-            raise FlowDefinitionError(
-                f"the results of a sink go into a folder, to a function that is given the DataFrame, or where a "
-                f"SparkSink or SparkTableSink writes, not to {shown(self.to)}"
+        if not isinstance(self.to, str | PathLike):
+            check_blocking(
+                self.to,
+                "the results of a sink go into a folder, to a function of the DataFrame, or where a SparkSink or "
+                "SparkTableSink writes",
             )
         if cast("object", self.to) == "":
             raise FlowDefinitionError("the folder for the results of a sink has no name")

@@ -6,8 +6,8 @@ removes, and which runs again; or one that is, whose output ``recover`` makes vi
 of a live job with a checkpoint for each epoch, and the files are the same: a job that continues from the stream's
 savepoint finds the output of a checkpoint.
 
-A function takes no part in that. It is called before the epoch is committed, and again, with the same epoch number, if
-the driver is killed in between.
+For a function these rules do not hold. It is called before the epoch is committed, and again, with the same epoch
+number, if the driver is killed in between.
 """
 
 from __future__ import annotations
@@ -15,16 +15,21 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from contextlib import suppress
+from inspect import isawaitable, iscoroutine
+from pathlib import Path
 from shutil import rmtree
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from aflow.connect import Committable
-from aflow.errors import FlowDefinitionError
+from aflow.errors import FlowDefinitionError, SinkError, described
 from aflow_connectors.files.output.lock_file import is_lock, make_folder, sync_folder
-from aflow_connectors.files.output.pieces import Pieces
+from aflow_connectors.files.output.names import Parts
+from aflow_connectors.files.output.pieces import Pieces, PreparedPiece
 from aflow_connectors.spark.backfill.destinations import declared_columns
 from aflow_connectors.spark.backfill.executor_files import FileTarget
+from aflow_connectors.spark.backfill.folders import clear_folder
 from aflow_connectors.spark.backfill.prepared_folder import CLAIM, PreparedFolder
+from aflow_connectors.spark.calls import connector_error, is_spark_error
 from aflow_connectors.spark.dataframe.columns import RowsOut
 from aflow_connectors.spark.dataframe.schema import declared
 from aflow_connectors.spark.stream.targets import EachEpoch
@@ -53,7 +58,7 @@ class EpochDestination(ABC):
         """
 
     @abstractmethod
-    def show(self) -> None:
+    def publish(self) -> None:
         """Make the prepared output visible: its epoch is committed. May be called again."""
 
     def close(self) -> None:
@@ -92,7 +97,7 @@ class EpochFolder(PreparedFolder, EpochDestination):
         # Recorded before anything is written: whatever is written later has an owner that an epoch names.
         return committed or [self._prepared_piece(0).stored()]
 
-    def take(self, epoch: int, files: Sequence[str]) -> Sequence[Committable]:
+    def prepare(self, epoch: int, files: Sequence[str]) -> Sequence[Committable]:
         """Prepare ``files`` of the hidden folder, and return the committables of the epoch."""
         self._prepared = []
         with self.errors():
@@ -104,8 +109,10 @@ class EpochFolder(PreparedFolder, EpochDestination):
         # An empty committable marks an epoch without output, and names the owner.
         return [one.stored() for one in self._prepared or [self._prepared_piece(epoch)]]
 
-    def show(self) -> None:
+    def publish(self) -> None:
         self._commit_prepared()
+        # Files of attempts that do not count.
+        clear_folder(self._hidden, except_for=CLAIM)
 
     def close(self) -> None:
         self._release()
@@ -135,10 +142,38 @@ class EpochCall(EpochDestination):
         return ()
 
     def call(self, table: DataFrame, epoch: int) -> None:
-        self._target.call(table, epoch)
+        """Call the function. Raises ``SinkError`` with its error as the cause."""
+        try:
+            result = self._target.call(table, epoch)
+        except Exception as exc:
+            problem = connector_error(exc, "Spark") if is_spark_error(exc) else exc
+            raise self._failed(epoch, described(problem)) from exc
+        if isawaitable(result):
+            if iscoroutine(result):
+                result.close()
+            raise self._failed(epoch, "it returned an awaitable, which is not awaited in a thread")
 
-    def show(self) -> None:
+    def _failed(self, epoch: int, problem: str) -> SinkError:
+        return SinkError(
+            f"sink {self.sink!r}: the function of EachEpoch failed for epoch {epoch}: {problem}"
+        )
+
+    def publish(self) -> None:
         """No-op: the function has written what it writes."""
+
+
+def publish_former(sink: str, committed: Sequence[Committable]) -> None:
+    """Make the output of a sink visible that no longer writes into a folder: its epoch is committed.
+
+    Raises ``SinkError``, and ``RestoreError`` for output that was lost.
+    """
+    for one in committed:
+        piece = PreparedPiece.of(one, sink=sink)
+        parts = Parts.of_piece(Path(piece.folder), piece.piece) if piece.piece else None
+        if parts is not None:
+            pieces = Pieces(parts, piece.owner, sink=sink)
+            with pieces.errors():
+                pieces.commit_restored(piece)
 
 
 AnyEpochDestination: TypeAlias = EpochFolder | EpochCall

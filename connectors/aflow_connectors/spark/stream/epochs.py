@@ -8,7 +8,7 @@ step, the watermark, Spark's batch, and the output of each sink. An epoch
 3. commits its manifest,
 4. makes the output visible.
 
-After a crash before 3 the epoch has not happened: the next query removes what it has left, and Spark repeats the batch.
+After a crash before 3 the epoch has not happened: the next query removes its files, and Spark repeats the batch.
 After a crash between 3 and the end of Spark's batch, the next query makes the output visible, if it is not, and skips
 the batch that Spark repeats.
 """
@@ -26,13 +26,19 @@ from aflow.backfill.epoch_state import EpochState
 from aflow.backfill.fragments import Fragment, FragmentPlan
 from aflow.backfill.stream_recovery import SPARK, STAGING
 from aflow.connect import Committable
+from aflow.errors import CheckpointError, ConnectorError, described
 from aflow_connectors.spark.backfill.driver import table_of_exits
 from aflow_connectors.spark.backfill.folders import uri_of
 from aflow_connectors.spark.backfill.fragment_runner import FragmentRunner
 from aflow_connectors.spark.backfill.fragment_task import TaskEpoch, description_of
 from aflow_connectors.spark.backfill.rows import StepCounts, files_into, records_into
 from aflow_connectors.spark.executor.functions import MapBatches
-from aflow_connectors.spark.stream.destinations import AnyEpochDestination, EpochCall, EpochFolder
+from aflow_connectors.spark.stream.destinations import (
+    AnyEpochDestination,
+    EpochCall,
+    EpochFolder,
+    publish_former,
+)
 from aflow_connectors.spark.stream.epoch_task import EpochContext, epoch_function
 from aflow_connectors.spark.stream.progress import StreamProgress
 from aflow_connectors.spark.stream.rows import StreamRows
@@ -55,6 +61,9 @@ class Epochs:
     interval: float
     """Seconds between two triggers."""
     _is_ended: bool = False
+    _is_cancelled: bool = False
+    #: True until an epoch of this query is committed: the next one may repeat the epoch of a killed driver.
+    _may_repeat: bool = True
     _records: int = 0
     _per_second: float = 0.0
     _results: dict[str, int] = field(default_factory=dict[str, int])
@@ -79,12 +88,15 @@ class Epochs:
         return self.state.is_finished
 
     def begin(self) -> None:
-        """Restore the output to the last committed epoch: commit what it names, and remove what later ones have left.
+        """Restore the output to the last committed epoch: publish what it names, and remove that of later ones.
 
         Raises ``SinkError`` for output of others, and ``RestoreError`` for output that was lost.
         """
         self._results = dict.fromkeys(self.sinks, 0)
         shutil.rmtree(self._staging, ignore_errors=True)
+        for sink in self.state.sinks_with_output:
+            if not isinstance(self.sinks.get(sink), EpochFolder):
+                publish_former(sink, self.state.output_of(sink))
         self.state.begin(
             {
                 sink: one.recover(self.state.output_of(sink))
@@ -103,6 +115,10 @@ class Epochs:
             one.close()
         shutil.rmtree(self._staging, ignore_errors=True)
         self.state.store.close()
+
+    def cancel(self) -> None:
+        """Let the epoch in progress end without its commit, if that has not begun. Called in another thread."""
+        self._is_cancelled = True
 
     def can_advance(self) -> bool:
         """Return True if an epoch without rows would advance a watermark, while Spark waits for rows."""
@@ -160,30 +176,38 @@ class Epochs:
         began = monotonic()
         state, number = self.state, self.state.last.id + 1
         staging = self._staging / str(number)
-        staging.mkdir(parents=True)
+        try:
+            staging.mkdir(parents=True)
+        except OSError as exc:
+            raise CheckpointError(f"{staging} cannot be made: {described(exc)}") from exc
         epoch = TaskEpoch(number, state.watermarks(waited=waited), state.store.folder)
         runner = self._runner(session, rows, staging, epoch)
         for fragment in self.plan.fragments:
+            self._refuse_cancelled()
             runner.run(fragment)
         counts = runner.counts()
         computed = monotonic()
         output = {
-            sink: self._write(sink, one, runner, counts, number)
+            sink: self._prepare(sink, one, runner, counts, number)
             for sink, one in self.sinks.items()
             if one is not None
         }
         written = monotonic()
+        parts = [one.part for one in counts if one.part is not None]
+        state.store.check_written(parts)
+        self._refuse_cancelled()
         state.commit(
             epoch.watermarks,
-            [one.part for one in counts if one.part is not None],
+            parts,
             [one.newest for one in counts],
             output,
             batch=batch,
             subtasks=self.subtasks,
             splits=[one.splits for one in counts],
         )
+        self._may_repeat = False
         for destination in self._destinations():
-            destination.show()
+            destination.publish()
         state.finish(self.subtasks)
         shutil.rmtree(staging, ignore_errors=True)
         state.store.clean(state.last)
@@ -219,7 +243,11 @@ class Epochs:
         description = description_of(fragment, self.plan)
         return epoch_function(self.pickled[fragment.index], context, description=description)
 
-    def _write(
+    def _refuse_cancelled(self) -> None:
+        if self._is_cancelled:
+            raise ConnectorError(f"the stream of flow {self.flow!r} was stopped at once")
+
+    def _prepare(
         self,
         sink: str,
         destination: AnyEpochDestination,
@@ -229,9 +257,11 @@ class Epochs:
     ) -> Sequence[Committable]:
         exits = self.plan.exits_into(sink)
         if isinstance(destination, EpochFolder):
-            return destination.take(epoch, files_into(exits, counts))
-        if records_into(exits, counts):
-            table = table_of_exits(runner, exits, sink, destination.columns())
+            return destination.prepare(epoch, files_into(exits, counts))
+        columns = destination.columns()
+        # A killed driver may have passed this epoch with other records, which the function has to replace.
+        if records_into(exits, counts) or (self._may_repeat and columns is not None):
+            table = table_of_exits(runner, exits, sink, columns)
             if table is not None:
                 destination.call(table, epoch)
         return ()

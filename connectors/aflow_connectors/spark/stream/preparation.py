@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from aflow.backfill.epoch_state import EpochState
 from aflow.backfill.fragments import FragmentPlan
@@ -40,6 +40,22 @@ from aflow_connectors.spark.tables.folder_sink import SparkSink
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+#: Names of Spark's logical operators that keep state if their input is streaming; also a join of two such inputs.
+_STATEFUL: Final = frozenset(
+    {
+        "Aggregate",
+        "Deduplicate",
+        "DeduplicateWithinWatermark",
+        "Distinct",
+        "FlatMapGroupsInPandasWithState",
+        "FlatMapGroupsWithState",
+        "GlobalLimit",
+        "TransformWithState",
+        "TransformWithStateInPandas",
+        "TransformWithStateInPySpark",
+    }
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,6 +103,35 @@ def check_stream_session(session: SparkSession, sources: Mapping[str, SparkStrea
             )
 
 
+def refuse_stateful(name: str, source: SparkStream[Any]) -> None:
+    """Raise ``FlowDefinitionError`` for a DataFrame with an operator of Spark that keeps state between batches.
+
+    After a crash a committed batch is skipped, and Spark's own state would lack it.
+    """
+    untyped: Any = source.frame
+    found = ask_spark(
+        name, lambda: sorted(_stateful_operators(untyped._jdf.queryExecution().analyzed()))
+    )
+    if found:
+        raise FlowDefinitionError(
+            f"source {name!r}: the streaming DataFrame has {', '.join(found)}, which keeps state in Spark between "
+            f"batches; stream() takes rows as they are read, with select, where and joins with tables, and does the "
+            f"rest in the flow"
+        )
+
+
+def _stateful_operators(plan: Any) -> set[str]:
+    """Return the names of stateful operators in a logical plan of the JVM."""
+    if not plan.isStreaming():
+        return set()
+    children = plan.children()
+    inputs = [children.apply(number) for number in range(children.size())]
+    name: str = plan.nodeName()
+    stateful = name in _STATEFUL or (name == "Join" and all(one.isStreaming() for one in inputs))
+    found = {name} if stateful else set[str]()
+    return found.union(*map(_stateful_operators, inputs))
+
+
 def rows_in(name: str, source: SparkStream[Any]) -> RowsIn[Any]:
     """Return the converter for the records of a source. Raises ``FlowDefinitionError`` for columns that do not fit."""
     owner = f"source {name!r}"
@@ -116,6 +161,8 @@ def prepare_stream(given: StreamArguments) -> Supervisor:
     subtasks = partitions_of(
         given.parallelism, given.session, plan.key_groups, argument="parallelism"
     )
+    for name, one in given.sources.items():
+        refuse_stateful(name, one)
     converters = {name: rows_in(name, one) for name, one in given.sources.items()}
     state = given.open(folders)
     try:

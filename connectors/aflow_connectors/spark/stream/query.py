@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from threading import Event
 from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
@@ -17,9 +18,10 @@ if TYPE_CHECKING:
 
 
 class StreamQuery:
-    """A stream on Spark: ``wait`` starts it and waits for its end, as ``async with`` and ``wait`` do.
+    """A stream on Spark. A query runs once.
 
-    ``async with query:`` starts it and stops it at the end of the block. A query runs once.
+    ``await query.wait()`` starts it and waits for its end. ``async with query:`` starts it, and stops it at the end of
+    the block; an exception there stops it at once.
     """
 
     def __init__(self, flow: str, prepare: Callable[[], Supervisor]) -> None:
@@ -47,20 +49,32 @@ class StreamQuery:
         def on_end() -> None:
             loop.call_soon_threadsafe(lambda: None if ended.done() else ended.set_result(None))
 
+        begun, done = Event(), Event()
         try:
-            await to_thread.run_sync(self._begin, on_end)
-        except BaseException:
-            self._is_abandoned = True  # a thread that still begins ends what it has begun
+            await to_thread.run_sync(self._begin, on_end, begun, done, abandon_on_cancel=True)
+        except asyncio.CancelledError:
+            # A thread that has not begun checks that first. Another one ends what it has begun, and only then may
+            # another query use the folders.
+            self._is_abandoned = True
+            if begun.is_set():
+                with CancelScope(shield=True):
+                    await to_thread.run_sync(done.wait, abandon_on_cancel=True)
             raise
 
-    def _begin(self, on_end: Callable[[], None]) -> None:
+    def _begin(self, on_end: Callable[[], None], begun: Event, done: Event) -> None:
         """Prepare and start the stream, in a worker thread."""
-        supervisor = self._prepare()
-        if not self._is_abandoned:
-            supervisor.start(on_end)
-            self._supervisor = supervisor
-        if self._is_abandoned:
-            supervisor.end(at_once=True)
+        begun.set()
+        try:
+            if self._is_abandoned:
+                return
+            supervisor = self._prepare()
+            if not self._is_abandoned:
+                supervisor.start(on_end)
+                self._supervisor = supervisor
+            if self._is_abandoned:
+                supervisor.end(at_once=True)
+        finally:
+            done.set()
 
     async def wait(self) -> StreamProgress:
         """Wait until the stream ends, and return its last progress. Starts it if that was not done.
@@ -88,10 +102,14 @@ class StreamQuery:
     async def stop(self) -> None:
         """End the stream after the epoch in progress. Returns when Spark has ended it; no-op if it has ended.
 
-        Raises as ``wait``, if the stream has failed.
+        Cancelling the call stops the stream at once. Raises as ``wait``, if the stream has failed.
         """
         supervisor, _ = self._running()
-        await self._end(at_once=False)
+        try:
+            await to_thread.run_sync(lambda: supervisor.end(at_once=False), abandon_on_cancel=True)
+        except asyncio.CancelledError:
+            await self._end(at_once=True)
+            raise
         supervisor.result()
 
     async def __aenter__(self) -> StreamQuery:
@@ -105,9 +123,10 @@ class StreamQuery:
         exc: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        await self._end(at_once=exc is not None)
         if exc is None:
-            self._running()[0].result()
+            await self.stop()
+        else:
+            await self._end(at_once=True)
 
     async def _end(self, *, at_once: bool) -> None:
         supervisor = self._supervisor
@@ -117,7 +136,10 @@ class StreamQuery:
 
     def _running(self) -> tuple[Supervisor, asyncio.Future[None]]:
         if self._supervisor is None or self._ended is None:
-            raise FlowDefinitionError(
-                f"the query of flow {self._flow!r} is not started: 'await query.start()' or 'async with query:'"
+            state = (
+                "has not started yet, or its start has failed"
+                if self._is_started
+                else "is not started: 'await query.start()' or 'async with query:'"
             )
+            raise FlowDefinitionError(f"the query of flow {self._flow!r} {state}")
         return self._supervisor, self._ended

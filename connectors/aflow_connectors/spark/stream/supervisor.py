@@ -1,16 +1,18 @@
 """A running stream on the driver: Spark's query, and epochs without new data.
 
 Theory. Spark calls ``foreachBatch`` in a thread of its own, for one batch after the other, and only if there are new
-rows. The watermark of an epoch follows from the records of earlier epochs, so what the last batch has made due would
-wait for the next one. If Spark waits for data and time can advance, this thread runs an epoch without rows, as Spark
-itself runs a batch without data for its own stateful operators. One lock serialises epochs.
+rows. The watermark of an epoch follows from the records of earlier epochs, so windows and timers that are due after a
+batch would wait for the next one. If Spark waits for data and time can advance, the thread of this class runs an epoch
+without rows, as Spark itself runs a batch without data for its own stateful operators. One lock serialises epochs.
 
 The stream fails or is stopped between two epochs, or in an epoch that is not committed. Both are as a crash: the next
-query over the same state folder continues from the last committed epoch.
+query over the same state folder continues from the last committed epoch. The folders are released when no epoch runs
+any more, since another query may own them from then on. If an epoch cannot be ended, they are kept until it ends.
 """
 
 from __future__ import annotations
 
+import atexit
 import logging
 import socket
 from collections.abc import Callable
@@ -32,10 +34,13 @@ if TYPE_CHECKING:
 
 _log: Final = logging.getLogger("aflow.spark")
 
-#: Longest time in seconds between two looks at Spark's query.
-_LOOK: Final = 0.25
-#: Seconds to wait for the thread at the end.
-_PATIENCE: Final = 60
+#: Bounds of the interval (s) at which the state of Spark's query is read.
+_SHORTEST_POLL: Final = 0.02
+_LONGEST_POLL: Final = 0.25
+#: Interval (s) at which the jobs of an epoch are cancelled until it ends: between two jobs there is nothing to cancel.
+_BETWEEN_CANCELS: Final = 0.1
+#: Time (s) that ending at once takes at most; a function that does not return is left behind then.
+_STOP_TIMEOUT: Final = 60.0
 
 
 class Supervisor:
@@ -51,6 +56,10 @@ class Supervisor:
         self._lock = Lock()
         #: Set when no further epoch is to begin.
         self._is_stopped = False
+        #: Set when the epoch in progress is to be cancelled.
+        self._is_cancelled = False
+        #: Set if an epoch could not be ended: it releases the folders itself.
+        self._is_left_behind = False
         self._failure: BaseException | None = None
         self._query: StreamingQuery | None = None
         self._thread: Thread | None = None
@@ -77,20 +86,39 @@ class Supervisor:
                 raise connector_error(exc, f"starting the stream of {self._name}") from exc
             raise
         self._last_epoch = monotonic()
-        self._thread = Thread(target=self._watch, args=(self._query, on_end), name=self._name)
+        # A daemon: a program that fails after the start must not wait for the stream for ever.
+        self._thread = Thread(
+            target=self._watch, args=(self._query, on_end), name=self._name, daemon=True
+        )
         self._thread.start()
+        atexit.register(self._end_at_exit)
 
     def end(self, *, at_once: bool) -> None:
-        """End the query: after the epoch in progress, or ``at_once``, with an epoch that is not committed."""
+        """End the query: after the epoch in progress, or ``at_once``: then that epoch is not committed.
+
+        Another call may end ``at_once`` meanwhile. If the epoch does not end within a minute then, because a function
+        does not return, the method returns and a warning is logged.
+        """
         self._is_stopped = True
-        if self._query is None or self._thread is None:
+        thread = self._thread
+        if thread is None:
             self._epochs.end()
             return
-        if not at_once:
-            with self._lock:
-                pass  # the epoch in progress has ended, and no other begins
-        self._stop(self._query, at_once=at_once)
-        self._thread.join(_PATIENCE)
+        if at_once:
+            self._cancel()
+        deadline = monotonic() + _STOP_TIMEOUT
+        while thread.is_alive():
+            thread.join(_BETWEEN_CANCELS)
+            if at_once and thread.is_alive():
+                self._cancel_jobs()
+                if monotonic() > deadline:
+                    _log.warning(
+                        "%s: the epoch in progress has not ended within %d s of its cancellation; the state folder "
+                        "stays in use until it ends",
+                        self._name,
+                        _STOP_TIMEOUT,
+                    )
+                    return
 
     def result(self) -> StreamProgress:
         """Return the progress. Raises the error with which the stream has failed."""
@@ -123,9 +151,9 @@ class Supervisor:
         if monotonic() - self._last_epoch < self._every or not self._epochs.can_advance():
             return
         status: dict[str, Any] = dict(query.status)
-        # Only after Spark has looked: a batch that it repeats after a crash comes before.
-        looked = str(status.get("message")).startswith("Waiting")
-        if not looked or status.get("isDataAvailable") or status.get("isTriggerActive"):
+        # Only after Spark has asked the sources: a batch that it repeats after a crash comes before.
+        has_asked = str(status.get("message")).startswith("Waiting")
+        if not has_asked or status.get("isDataAvailable") or status.get("isTriggerActive"):
             return
         # No waiting: a batch has begun meanwhile.
         if not self._lock.acquire(blocking=False):
@@ -151,19 +179,22 @@ class Supervisor:
             if is_spark_error(exc):
                 failure = connector_error(exc, f"{doing} of the stream of {self._name}")
                 failure.__cause__ = exc
-            if not self._is_stopped:
+            if not self._is_cancelled:
                 self._failure = failure
             else:
                 _log.info("%s was stopped in %s: %s", self._name, doing, described(failure))
                 raise RuntimeError(f"the stream of {self._name} was stopped") from None
         finally:
             self._last_epoch = monotonic()
+            if self._is_left_behind:
+                self._epochs.end()
 
     def _watch(self, query: StreamingQuery, on_end: Callable[[], None]) -> None:
         """Wait for the end of the stream, and advance time."""
+        interval = max(_SHORTEST_POLL, min(_LONGEST_POLL, self._every))
         try:
             while self._may_run():
-                if query.awaitTermination(min(_LOOK, self._every)):  # type: ignore[arg-type]
+                if query.awaitTermination(interval):  # type: ignore[arg-type]
                     if self._may_run():
                         self._failure = ConnectorError(
                             f"Spark's query of {self._name} was stopped from outside; the next stream over the same "
@@ -173,30 +204,69 @@ class Supervisor:
                 self._advance_time(query)
         except Exception as exc:
             if self._may_run():
+                self._failure = exc
                 if is_spark_error(exc):
                     self._failure = connector_error(exc, f"the stream of {self._name}")
                     self._failure.__cause__ = exc
-                else:
-                    self._failure = exc
         finally:
             try:
-                self._stop(query, at_once=True)
+                self._await_epoch()
+                self._stop(query)
+                self._release()
+            finally:
+                atexit.unregister(self._end_at_exit)
+                with suppress(RuntimeError):  # the event loop is closed
+                    on_end()
+
+    def _await_epoch(self) -> None:
+        """Wait until the epoch in progress has ended, or is to be cancelled. No other begins."""
+        self._is_stopped = True
+        while not self._is_cancelled:
+            if self._lock.acquire(timeout=_BETWEEN_CANCELS):
+                self._lock.release()
+                return
+
+    def _stop(self, query: StreamingQuery) -> None:
+        """Stop Spark's query. A session that has ended has nothing to stop."""
+        try:
+            query.stop()
+        except Exception as exc:
+            level = logging.INFO if is_spark_error(exc) else logging.WARNING
+            _log.log(level, "%s: stopping Spark's query: %s", self._name, described(exc))
+
+    def _release(self) -> None:
+        """Release the folders, if no epoch runs: Spark may have failed to stop one."""
+        if self._lock.acquire(timeout=_STOP_TIMEOUT if self._is_cancelled else _BETWEEN_CANCELS):
+            try:
                 self._epochs.end()
                 _end_thread(self._connection)
             finally:
-                on_end()
+                self._lock.release()
+            return
+        self._cancel()
+        self._is_left_behind = True
+        # It may have ended before it could see that.
+        if self._lock.acquire(blocking=False):
+            self._epochs.end()
+            self._lock.release()
 
-    def _stop(self, query: StreamingQuery, *, at_once: bool) -> None:
-        """Stop Spark's query. A session that has ended has nothing to stop."""
-        self._is_stopped = True
+    def _cancel(self) -> None:
+        """Let the epoch in progress end without its commit."""
+        self._is_cancelled = True
+        self._epochs.cancel()
+
+    def _cancel_jobs(self) -> None:
         try:
-            query.stop()
-            if at_once:
-                self._session.sparkContext.cancelJobsWithTag(self._tag)
+            self._session.sparkContext.cancelJobsWithTag(self._tag)
+            if self._query is not None:
+                self._session.sparkContext.cancelJobGroup(str(self._query.runId))
         except Exception as exc:
             if not is_spark_error(exc):
-                with suppress(Exception):
-                    _log.warning("%s: %s", self._name, described(exc))
+                raise
+
+    def _end_at_exit(self) -> None:
+        """End the stream before the interpreter ends, and Spark with it."""
+        self.end(at_once=True)
 
 
 def _connection_of_thread(session: SparkSession) -> Any:

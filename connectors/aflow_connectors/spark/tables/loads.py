@@ -123,7 +123,7 @@ class TableLoads:
             if piece.piece not in self._waiting:
                 return
             due = [one for one in self._waiting.values() if one.checkpoint <= piece.checkpoint]
-            await self._load(await self._blocking.run(partial(self._staging.show, due)))
+            await self._load(await self._blocking.run(partial(self._staging.publish, due)))
             for one in due:
                 del self._waiting[one.piece]
 

@@ -51,7 +51,7 @@ class StagedPieces(OwnedFolder):
         """Return the partition value for a staged piece: ``totals-00000-000012``."""
         return self.sink + Path(piece).stem.removeprefix(_STEM)
 
-    def show(self, pieces: Sequence[PreparedPiece]) -> list[Path]:
+    def publish(self, pieces: Sequence[PreparedPiece]) -> list[Path]:
         """Rename ``pieces`` of this folder to the names that Spark reads; return the files. Raises ``SinkError``."""
         with self.errors():
             for one in pieces:
