@@ -10,8 +10,9 @@ from importlib.util import find_spec
 
 import pytest
 
-from tests import costs, processes, reports, slow_tests, temporary_files, type_checks
+from tests import byte_code, costs, processes, reports, slow_tests, temporary_files, type_checks
 from tests.conformance import report
+from tests.forked import ForkServer, fork_server
 
 IN_CI = os.environ.get("CI", "").lower() not in {"", "0", "false"}
 
@@ -29,6 +30,7 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
 
 def pytest_configure(config: pytest.Config) -> None:
     config.pluginmanager.register(temporary_files)
+    config.pluginmanager.register(byte_code)
     config.pluginmanager.register(report)
     config.pluginmanager.register(processes)
     config.pluginmanager.register(reports)
@@ -54,6 +56,13 @@ def require() -> Callable[[str, str], None]:
         pytest.skip(reason)
 
     return check
+
+
+@pytest.fixture(scope="session")
+def forked() -> Iterator[ForkServer]:
+    """Starts programs in processes that are forked from one that has imported aflow."""
+    with fork_server() as server:
+        yield server
 
 
 @pytest.fixture(autouse=True)

@@ -132,12 +132,14 @@ class EpochState:
         *,
         batch: int | None,
         subtasks: int,
+        entries: int | None = None,
         splits: Iterable[BySplit] = (),
     ) -> None:
         """Commit the next epoch.
 
         ``newest`` has the newest timestamps that the partitions have assigned, by step, and ``splits`` the same of each
-        split. Raises ``CheckpointError`` for missing or duplicate parts, and if writing fails.
+        split. ``entries`` is the number of values in the state. Raises ``CheckpointError`` for missing or duplicate
+        parts, and if writing fails.
         """
         found: dict[str, Timestamp] = {}
         for some in newest:
@@ -176,6 +178,7 @@ class EpochState:
                 splits=by_split,
                 newest=max(known, default=None),
                 prepared=_encoded(output),
+                entries=entries,
             ),
         )
         self.store.commit(manifest)

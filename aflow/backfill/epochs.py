@@ -156,7 +156,7 @@ def write_epoch_part(
     ``state`` is that of a ``FragmentResult``. Attempts of a task never write the same file. Raises ``CheckpointError``.
     """
     snapshot = state.get(step, OperatorSnapshot())
-    if not snapshot.complete and _is_empty(snapshot):
+    if not snapshot.complete and is_empty(snapshot):
         return EpochPart(step, subtask, None, complete=False)
     name = f"{PARTS}/{epoch:06d}-{slug(step)}-{subtask}-{uuid4().hex}.part"
     written = stored(files, folder / name, encoded_part({step: snapshot}))
@@ -164,7 +164,7 @@ def write_epoch_part(
     return EpochPart(step, subtask, file, complete=snapshot.complete)
 
 
-def _is_empty(changes: OperatorSnapshot) -> bool:
+def is_empty(changes: OperatorSnapshot) -> bool:
     """Return True if ``changes`` change nothing; operator state is always whole, and may have changed."""
     return not any(
         (

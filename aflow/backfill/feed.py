@@ -158,6 +158,11 @@ class OrderedRowEmitter:
             if watermarks.after < MAX_TIMESTAMP:
                 self._end = min(self._end, max(watermarks.after - margin, MIN_TIMESTAMP))
 
+    @property
+    def last_watermark(self) -> Timestamp:
+        """The watermark that ``end`` emits."""
+        return self._end
+
     def push(self, block: InputRows, start: int, stop: int) -> int:
         """Emit rows from ``start`` to ``stop`` (exclusive) at most, of one input; return the index after the last
         one."""

@@ -10,10 +10,10 @@ end of the history, time runs to its maximum and nothing remains open.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, Protocol, TypeAlias
 
 from aflow.backfill.blocks import Inbox, Outbox
 from aflow.backfill.epoch_time import EpochWatermarks
@@ -22,6 +22,7 @@ from aflow.backfill.feed import Feed, OrderedRowEmitter, SourceRowEmitter
 from aflow.backfill.fragments import Exit, Fragment
 from aflow.backfill.resources import FragmentResources
 from aflow.backfill.stamp import StampOperator, TimelessOperator
+from aflow.backfill.step_totals import StepCount
 from aflow.connect import Writer
 from aflow.errors import InternalError, SinkError
 from aflow.graph.nodes import UNION_METHOD, Edge, Kind, Node
@@ -50,6 +51,27 @@ _TRIALS: Final = 16
 
 StateReader: TypeAlias = Callable[[], OperatorSnapshot]
 """Returns the stored state of a partition; called once, so that it need not be held."""
+
+
+@dataclass(frozen=True, slots=True)
+class Selection:
+    """State with which the step that reads by key begins."""
+
+    snapshot: OperatorSnapshot | None
+    """Complete; None if there is none."""
+    partial: bool
+    """True if the snapshot has the state of some keys only. At the end all state of the operator is captured then."""
+
+
+class StateSelector(Protocol):
+    """Stored state of a partition, some or all of which is restored."""
+
+    def select(self, head: Operator, until: Timestamp) -> Generator[None, None, Selection]:
+        """Return the state for ``head``, which is open, if the last watermark is ``until`` (epoch ms); called once.
+
+        In pieces, between which other code runs. Raises ``RestoreError``.
+        """
+        ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,6 +116,11 @@ class FragmentResult:
         default_factory=dict[str, Mapping[str, Timestamp]]
     )
     """The same for each split of the source; "" is the split of records without one."""
+    counted: Mapping[str, StepCount] = field(default_factory=dict[str, StepCount])
+    """All counters of each step, in an epoch of a stream."""
+    entries: tuple[int, int] = (0, 0)
+    """Number of values in the state that was restored, and in that at the end, in an epoch of a stream. If only some
+    keys were restored, both are of these."""
 
 
 async def run_fragment(
@@ -103,6 +130,7 @@ async def run_fragment(
     outbox: Outbox,
     *,
     restored: StateReader | None = None,
+    selector: StateSelector | None = None,
     resources: FragmentResources | None = None,
     options: Options | None = None,
     flow: str = "backfill",
@@ -111,12 +139,12 @@ async def run_fragment(
     """Run over one partition to its end. ``resources`` are opened and closed by the caller; None if it needs none.
 
     ``restored`` returns the state with which the step that reads by key begins; None if it begins without. The step
-    takes the key groups of the partition. Records are emitted when ``together`` of an exit are buffered, and at the
-    end. Raises ``OperatorError`` for failures of user functions, ``RestoreError`` for state that does not fit the step,
-    and the errors of ``inbox`` and ``outbox``.
+    takes the key groups of the partition. ``selector`` takes its place where not all keys are restored. Records are
+    emitted when ``together`` of an exit are buffered, and at the end. Raises ``OperatorError`` for failures of user
+    functions, ``RestoreError`` for state that does not fit the step, and the errors of ``inbox`` and ``outbox``.
     """
     options = options or Options(key_groups=partition.key_groups)
-    run = _Run(fragment, partition, options, flow, restored)
+    run = _Run(fragment, partition, options, flow, restored, selector)
     try:
         return await run.through(
             inbox, outbox, resources or FragmentResources(fragment, flow), together
@@ -139,9 +167,11 @@ class _Run:
         options: Options,
         flow: str,
         restored: StateReader | None,
+        selector: StateSelector | None,
     ) -> None:
         self._partition = partition
         self._restored = restored
+        self._selector = selector
         self._options = options
         self._ways = _numbered(fragment)
         self._fragment = fragment
@@ -174,20 +204,23 @@ class _Run:
         with chains.closing_on_failure([environment]):
             chain = chains.build(self._task, environment, writers, has_queued=lambda _: False)
             head = chain.operators[0]
-            is_restored = await self._restore(head, budget)
-            changes = is_restored and self._partition.changes
-            capture = _StateCapture(head, is_restored, changes) if self._keeps_state else None
+            emitter = self._emitter(chain)
+            capture = await self._restore(head, emitter, budget)
             task = StreamTask(
                 environment,
-                self._feed(inbox, environment, chain, budget.turn),
+                self._feed(inbox, environment, emitter, budget.turn),
                 chain,
-                # A trial would take changes from the last capture.
-                check=None if changes else capture,
+                check=capture if capture is not None and capture.is_tried else None,
                 on_finished=None if capture is None else capture.run,
             )
         with closing([task.timers.close]):
             async with asyncio.TaskGroup() as group:
                 group.create_task(task.run(), name=task.name)
+        return self._result(chains, chain, capture)
+
+    def _result(
+        self, chains: ChainBuilder, chain: OperatorChain, capture: _StateCapture | None
+    ) -> FragmentResult:
         stamps = [one for one in chain.operators if isinstance(one, StampOperator)]
         newest = {
             one.name: one.newest
@@ -209,14 +242,47 @@ class _Run:
             skipped=sum(one.skipped for one in stamps),
             newest={step: max(some.values()) for step, some in newest.items()},
             splits=newest,
+            counted={
+                node.name: StepCount.of(counters)
+                for node in (self._fragment.nodes if self._is_epoch else ())
+                for counters in chains.counters[node.name]
+            },
+            entries=(0, 0) if capture is None or not self._is_epoch else capture.entries,
         )
 
-    async def _restore(self, head: Operator, budget: LoopBudget) -> bool:
-        """Restore the state of the head; return True if there was any."""
-        if self._restored is None:
-            return False
-        await restore_operator(head, self._restored(), budget)
-        return True
+    async def _restore(
+        self, head: Operator, emitter: SourceRowEmitter | OrderedRowEmitter, budget: LoopBudget
+    ) -> _StateCapture | None:
+        """Restore the state of the head, and return what captures it at the end; None if no state is left."""
+        selection = await self._selection(head, emitter, budget)
+        if selection.snapshot is not None:
+            await restore_operator(head, selection.snapshot, budget)
+        if not self._keeps_state:
+            return None
+        is_restored, is_partial = selection.snapshot is not None, selection.partial
+        changes = is_restored and self._partition.changes and not is_partial
+        # A trial would take changes from the last capture, and selected state has been stored before.
+        return _StateCapture(head, is_restored, changes, is_tried=not changes and not is_partial)
+
+    async def _selection(
+        self, head: Operator, emitter: SourceRowEmitter | OrderedRowEmitter, budget: LoopBudget
+    ) -> Selection:
+        """Return the state that the head begins with."""
+        if self._selector is None or not isinstance(emitter, OrderedRowEmitter):
+            return Selection(None if self._restored is None else self._restored(), partial=False)
+        pieces = self._selector.select(head, emitter.last_watermark)
+        while True:
+            try:
+                next(pieces)
+            except StopIteration as ended:
+                found: Selection = ended.value
+                return found
+            if budget.spent():
+                await budget.hand_over()
+
+    @property
+    def _is_epoch(self) -> bool:
+        return self._partition.watermarks is not None
 
     @property
     def _keeps_state(self) -> bool:
@@ -229,20 +295,24 @@ class _Run:
             partition.until is not None or partition.watermarks is not None
         )
 
+    def _emitter(self, chain: OperatorChain) -> SourceRowEmitter | OrderedRowEmitter:
+        until, watermarks = self._partition.until, self._partition.watermarks
+        if self._fragment.keyed:
+            return OrderedRowEmitter(chain.input_ports, self._fragment, until, watermarks)
+        return SourceRowEmitter(
+            chain.input_ports[0],
+            chain.operators,
+            ends_time=until is None and watermarks is None,
+        )
+
     def _feed(
-        self, inbox: Inbox, environment: TaskEnvironment, chain: OperatorChain, turn: Turn
+        self,
+        inbox: Inbox,
+        environment: TaskEnvironment,
+        emitter: SourceRowEmitter | OrderedRowEmitter,
+        turn: Turn,
     ) -> TaskInput:
         size = self._options.batch_size(self._fragment.nodes, turn)
-        until = self._partition.until
-        emitter = (
-            OrderedRowEmitter(chain.input_ports, self._fragment, until, self._partition.watermarks)
-            if self._fragment.keyed
-            else SourceRowEmitter(
-                chain.input_ports[0],
-                chain.operators,
-                ends_time=until is None and self._partition.watermarks is None,
-            )
-        )
         return Feed(inbox, emitter, size, self._options.clock, environment.loop.resume)
 
 
@@ -253,7 +323,8 @@ class _StateCapture:
     at the end of a long history.
     """
 
-    def __init__(self, head: Operator, is_restored: bool, changes: bool) -> None:
+    def __init__(self, head: Operator, is_restored: bool, changes: bool, *, is_tried: bool) -> None:
+        self.is_tried = is_tried
         self._head = head
         #: True if the last capture has the changes to the restored state only.
         self._changes = changes
@@ -262,6 +333,9 @@ class _StateCapture:
         self._trials = _TRIALS
         #: By step.
         self.state: Mapping[str, OperatorSnapshot] = {}
+        restored = head.size().entries
+        #: Number of values in the state at first, and at the last capture.
+        self.entries = (restored, restored)
 
     def after_step(self) -> bool:
         """Capture state that is there already. Raises ``CheckpointError`` if it cannot be stored."""
@@ -276,6 +350,7 @@ class _StateCapture:
     def run(self) -> None:
         """Capture the state. Raises ``CheckpointError`` if it cannot be stored."""
         self.state = self._captured(changes=self._changes)
+        self.entries = (self.entries[0], self._head.size().entries)
 
     def _captured(self, *, changes: bool) -> Mapping[str, OperatorSnapshot]:
         captured = self._head.capture(changes=changes)

@@ -128,6 +128,7 @@ def _continued(
     last: Manifest,
 ) -> EpochState:
     position, until = last.stream or StreamPosition(), folders.until
+    _check_sources(store.folder, _source_names(plan), position.sources)
     _check_restored(store.folder, folders.restore, position.restored)
     _check_batches(store.folder, position.batch)
     position = _with_end(store.folder, position, until)
@@ -170,9 +171,29 @@ def _first(
             begins=begins,
             restored="" if start is None else str(start.folder),
             until=until,
+            sources=_source_names(plan),
+            entries=0 if start is None else None,
         ),
         aflow=VERSION,
     )
+
+
+def _source_names(plan: FragmentPlan) -> tuple[str, ...]:
+    return tuple(sorted(one.head.name for one in plan.fragments if not one.keyed))
+
+
+def _check_sources(folder: Path, names: tuple[str, ...], former: tuple[str, ...]) -> None:
+    """Raise ``RestoreError`` unless the sources are those of the epochs: their offsets are stored by their order."""
+    if names != former:
+        raise RestoreError(
+            f"the stream in {folder} has read the sources {_listed(former)}, and this flow has {_listed(names)}: one "
+            f"could continue at the offsets of another. Give them their former names, or begin another stream in a new "
+            f"state folder, with restore= of a savepoint"
+        )
+
+
+def _listed(names: tuple[str, ...]) -> str:
+    return ", ".join(map(repr, names))
 
 
 def _check_restored(folder: Path, restore: str | PathLike[str] | None, restored: str) -> None:
@@ -216,6 +237,11 @@ def _check_batches(folder: Path, batch: int | None) -> None:
             f"{'of none' if batch is None else f'of batch {batch}'}: was the state removed, or put back alone? Bring "
             f"both back, or begin a new state folder"
         )
+
+
+def last_planned_batch(folder: Path) -> int | None:
+    """Return the number of the last batch that Spark has begun, of the stream in ``folder``; None if it is new."""
+    return max(_numbers(folder / SPARK / "offsets"), default=None)
 
 
 def _numbers(folder: Path) -> frozenset[int]:

@@ -20,7 +20,7 @@ from abc import ABC, abstractmethod
 from asyncio import CancelledError
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final, Protocol, Self, TypeGuard
+from typing import Any, Final, Protocol, Self, TypeAlias, TypeGuard
 
 from aflow.errors import AflowError, InternalError, OperatorError
 from aflow.machines.calls.on_error import (
@@ -80,6 +80,10 @@ class Output(Protocol):
 def _no_clock() -> float:
     """Return 0: the default clock if nothing is measured."""
     return 0.0
+
+
+RowTimes: TypeAlias = Mapping[str, Callable[[bytes], Sequence[Timestamp]]]
+"""By the name of stored rows, a function that returns the times (epoch ms, ascending) at which a row acts by itself."""
 
 
 class Alarm(Protocol):
@@ -247,6 +251,15 @@ class Operator(ABC):
         self._snapshot_taken = True
         captured = self.capture(changes=False)
         return None if captured is None else captured.encoded()
+
+    def row_times(self) -> RowTimes | None:
+        """Return the times of stored rows, if the state of some keys may be restored without that of the others.
+
+        A row *acts* when the watermark reaches one of its times: a timer or a window fires, or state expires. Names
+        without rows that act are omitted. Results and state of a key must depend on nothing else than records and rows
+        of that key, operator state and the watermark. None, the default: the step needs the state of all keys.
+        """
+        return None
 
     def size(self) -> StateSize:
         """Return the amount of state. May iterate over all of it."""

@@ -196,6 +196,9 @@ class BroadcastProcessOperator(
         super().meet(watermark)
         self._control.reach(watermark)
 
+    def row_times(self) -> None:
+        """Return None: the order of control records and records is none of event time."""
+
     def size(self) -> StateSize:
         """Return one entry for each state of a key, and for each entry of a broadcast state."""
         size = super().size()

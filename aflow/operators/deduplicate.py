@@ -19,7 +19,7 @@ from aflow.machines.expiry import Expiry
 from aflow.model.batch import Batch
 from aflow.model.keys import check_key
 from aflow.model.time import Timestamp
-from aflow.operators.base import RAISED, OperatorContext, StateSize
+from aflow.operators.base import RAISED, OperatorContext, RowTimes, StateSize
 from aflow.operators.keyed_state import BackendState, KeyedStateOperator, touch
 from aflow.operators.pieces import slices
 from aflow.state.memory import MemoryBackend
@@ -67,7 +67,8 @@ class DeduplicateOperator(KeyedStateOperator):
         self._newest = ValueState[int](_PASSED, of=int)
         self._others = ValueState[list[int]](_BEFORE, of=list[int])
         super().__init__((self._newest, self._others), key_type)
-        self._expiry = Expiry(max(1, (within or 0) // _CHECKS))
+        self._width = max(1, (within or 0) // _CHECKS)
+        self._expiry = Expiry(self._width)
 
     def open(self, context: OperatorContext) -> None:
         super().open(context)
@@ -108,6 +109,20 @@ class DeduplicateOperator(KeyedStateOperator):
                 self._forget(key, timestamp - within + 1)
             yield 0
         super().on_watermark(timestamp)
+
+    def row_times(self) -> RowTimes:
+        within, width = self._within, self._width
+        if within is None:
+            return {}
+        newest, others = self._newest.layout().decode, self._others.layout().decode
+
+        def check_after(passed: Timestamp) -> tuple[Timestamp]:
+            return (-(-(passed + within - 1) // width) * width,)  # as ``Expiry`` rounds it
+
+        return {
+            _PASSED: lambda data: check_after(newest(data)),
+            _BEFORE: lambda data: check_after(min(others(data))),
+        }
 
     def size(self) -> StateSize:
         held = len(self._seen) + sum(map(len, self._older.values()))

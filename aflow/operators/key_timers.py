@@ -196,6 +196,11 @@ class KeyTimers(DomainTimers[KQ], Generic[KQ]):
                 yield
 
 
+def time_of_row(data: bytes) -> tuple[Timestamp]:
+    """Return the time of a timer that ``key_timer_row`` has encoded."""
+    return (cast("Timestamp", PLAIN.decode(data)),)
+
+
 def key_timer_row(timer: tuple[Timestamp, Hashable, None]) -> KeyRow:
     """Return a timer as it is stored."""
     time, key, _ = timer

@@ -8,7 +8,7 @@ from typing import Any
 from aflow.model.batch import Batch
 from aflow.model.keys import check_key
 from aflow.operators.accumulation import Accumulation
-from aflow.operators.base import RAISED, OperatorContext
+from aflow.operators.base import RAISED, OperatorContext, RowTimes, StateSize
 from aflow.operators.keyed_state import KeyedStateOperator, touch
 from aflow.operators.stateless import columns_of, watermarks_of
 from aflow.state.specs import ValueState
@@ -37,6 +37,12 @@ class KeyedAccumulateOperator(KeyedStateOperator):
     def open(self, context: OperatorContext) -> None:
         super().open(context)
         self._accumulators = self._backend.table(self._accumulator)
+
+    def size(self) -> StateSize:
+        return StateSize(len(self._accumulators))
+
+    def row_times(self) -> RowTimes:
+        return {}
 
     def process(self, batch: Batch[Any]) -> None:
         keys = touch(self, self._backend, batch)

@@ -15,11 +15,11 @@ from aflow.machines.timer_queue import Timer
 from aflow.model.batch import Batch
 from aflow.model.keys import CheckedKeys
 from aflow.model.time import TimeDomain, Timestamp
-from aflow.operators.base import RAISED, OperatorContext, StateSize, TwoInputOperator
+from aflow.operators.base import RAISED, OperatorContext, RowTimes, StateSize, TwoInputOperator
 from aflow.operators.context import Context
 from aflow.operators.group_watermarks import no_group_ahead, restored_watermarks
 from aflow.operators.handler_results import TAKEN, iterable
-from aflow.operators.key_timers import KeyTimers
+from aflow.operators.key_timers import TIMER_NAMES, KeyTimers, time_of_row
 from aflow.operators.keyed_state import BackendState, keyed_backend, stored_backend, touch
 from aflow.operators.pieces import OnePiece
 from aflow.operators.process import LifeCycle, ProcessFunctionOperator, check_kind
@@ -113,6 +113,12 @@ class KeyedFunctionOperator(ProcessFunctionOperator[F]):
 
     def readable_state(self) -> ReadableState:
         return BackendState(self._backend, [state.name for state in self._states])
+
+    def row_times(self) -> RowTimes | None:
+        # A row with a time to live expires by the clock, whatever the watermark.
+        if any(state.ttl is not None for state in self._states):
+            return None
+        return {TIMER_NAMES[TimeDomain.EVENT]: time_of_row}
 
     def stored_state(self, snapshot: OperatorSnapshot, context: OperatorContext) -> ReadableState:
         return stored_backend(snapshot, context, self._states, self._key_type)

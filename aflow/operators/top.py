@@ -9,7 +9,7 @@ from typing import Any
 
 from aflow.model.batch import Batch
 from aflow.model.keys import check_key
-from aflow.operators.base import RAISED, OperatorContext, StateSize
+from aflow.operators.base import RAISED, OperatorContext, RowTimes, StateSize
 from aflow.operators.first_call import FirstCall
 from aflow.operators.keyed_state import KeyedStateOperator, touch
 from aflow.state.snapshot import OperatorSnapshot
@@ -76,6 +76,9 @@ class TopOperator(KeyedStateOperator):
         if changed:
             best = batch.pick(indexes)
             self.output.emit(Batch(changed, best.timestamps, None, best.watermarks))
+
+    def row_times(self) -> RowTimes:
+        return {}
 
     def size(self) -> StateSize:
         return StateSize(len(self._ranking))

@@ -355,28 +355,39 @@ Sample: TypeAlias = tuple[str, tuple[str, ...], float]
 def samples(job: ObservedJob, memory: MetricMemory) -> Iterator[Sample]:
     """Yield the present values of all metrics of a job. ``memory`` is that of the job and of one tool."""
     metrics, name = job.metrics(), job.name
-    for status in JobStatus:
-        yield STATUS[0], (name, status.value), float(status is job.status)
-    yield from _read(OF_JOBS, metrics, name)
+    yield from status_samples(job.status, name)
+    yield from read_metrics(OF_JOBS, metrics, name)
     for step in metrics.steps.values():
-        yield from _read(OF_STEPS, step, name, step.name)
-        for side, records in step.sides.items():
-            yield SIDES[0], (name, step.name, side), records
-        if step.calls is not None:
-            yield from _read(OF_CALLS, step.calls, name, step.name)
+        yield from step_samples(step, name)
     for task in metrics.tasks:
-        yield from _read(OF_TASKS, task, name, task.name, str(task.subtask))
+        yield from read_metrics(OF_TASKS, task, name, task.name, str(task.subtask))
         yield BUSY[0], (name, task.name, str(task.subtask)), memory.busy(task)
     for latency in metrics.latencies:
-        yield from _read(OF_LATENCIES, latency, name, latency.source, latency.sink)
+        yield from read_metrics(OF_LATENCIES, latency, name, latency.source, latency.sink)
     if job.takes_checkpoints:
-        yield from _read(OF_CHECKPOINTS, metrics.checkpoints, name)
+        yield from read_metrics(OF_CHECKPOINTS, metrics.checkpoints, name)
         completed = memory.completed(job.checkpoints)
         if completed is not None:
             yield LAST_CHECKPOINT[0], (name,), completed
 
 
-def _read(group: Sequence[ExportedMetric[T]], metrics: T, *labels: str) -> Iterator[Sample]:
+def status_samples(status: JobStatus, job: str) -> Iterator[Sample]:
+    """Yield 1 for the present status of ``job``, and 0 for all others."""
+    for one in JobStatus:
+        yield STATUS[0], (job, one.value), float(one is status)
+
+
+def step_samples(step: StepMetrics, job: str) -> Iterator[Sample]:
+    """Yield the values of all metrics of one step of ``job``."""
+    yield from read_metrics(OF_STEPS, step, job, step.name)
+    for side, records in step.sides.items():
+        yield SIDES[0], (job, step.name, side), records
+    if step.calls is not None:
+        yield from read_metrics(OF_CALLS, step.calls, job, step.name)
+
+
+def read_metrics(group: Sequence[ExportedMetric[T]], metrics: T, *labels: str) -> Iterator[Sample]:
+    """Yield the values of a table of metrics, which have ``labels``."""
     for one in group:
         value = one.read(metrics)
         if value is not None:

@@ -107,6 +107,10 @@ class StreamPosition:
     """Newest timestamp of all records so far (epoch ms), also of those."""
     prepared: Mapping[str, tuple[bytes, ...]] = field(default_factory=dict[str, tuple[bytes, ...]])
     """Encoded committables of the epoch, by sink."""
+    sources: tuple[str, ...] = ()
+    """Names of the sources, in the order in which the engine stores their offsets."""
+    entries: int | None = None
+    """Number of values in the state; None if it was never counted."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

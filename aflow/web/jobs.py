@@ -1,4 +1,8 @@
-"""The jobs of a web application: one, several, or those that a function returns at each request."""
+"""The jobs of a web application: one, several, or those that a function returns at each request.
+
+The query of a stream on Spark is observed as a job is: it has health and metrics. The page and the API are of jobs in
+this process only.
+"""
 
 from __future__ import annotations
 
@@ -7,12 +11,16 @@ from collections.abc import Callable, Sequence
 from itertools import count
 from typing import TypeAlias, cast
 
+from aflow.backfill.stream_metrics import ObservedStream
 from aflow.errors import FlowDefinitionError, shown
 from aflow.runtime.job import Job
 
 _log = logging.getLogger("aflow.web")
 
-Jobs: TypeAlias = Job | Sequence[Job] | Callable[[], Job | Sequence[Job]]
+Observed: TypeAlias = Job | ObservedStream
+"""A job, or the query of a stream on Spark."""
+
+Jobs: TypeAlias = Observed | Sequence[Observed] | Callable[[], Observed | Sequence[Observed]]
 """A job, several jobs, or a function that returns the present ones: for services that replace their jobs."""
 
 
@@ -35,13 +43,17 @@ class PresentJobs:
             self._find = lambda: jobs
 
     def by_address(self) -> dict[str, Job]:
-        """Return the present jobs. Raises ``FlowDefinitionError`` for a value that is no job, and errors of the
-        function."""
+        """Return the present jobs of this process. Raises as ``observed``."""
+        return {name: one for name, one in self.observed().items() if isinstance(one, Job)}
+
+    def observed(self) -> dict[str, Observed]:
+        """Return the present jobs, and queries of streams. Raises ``FlowDefinitionError`` for a value that is neither,
+        and errors of the function."""
         jobs = _checked(self._find())
         names = {job.name for job in jobs}
         if len(names) == len(jobs):
             return {job.name: job for job in jobs}
-        found: dict[str, Job] = {}
+        found: dict[str, Observed] = {}
         for name in dict.fromkeys(job.name for job in jobs):
             first, *further = _addressed([job for job in jobs if job.name == name])
             found[name] = first
@@ -63,22 +75,22 @@ class PresentJobs:
             )
 
 
-def _addressed(jobs: list[Job]) -> list[Job]:
+def _addressed(jobs: list[Observed]) -> list[Observed]:
     """Return those of ``jobs``, which have one name, that have an address."""
     return [job for job in jobs if not job.status.has_ended] or jobs[-1:]
 
 
-def _checked(jobs: object) -> list[Job]:
+def _checked(jobs: object) -> list[Observed]:
     """Return the jobs, each once. Raises ``FlowDefinitionError`` for another value."""
-    found: dict[Job, None] = {}
-    for job in [jobs] if isinstance(jobs, Job) else _listed(jobs):
-        if not isinstance(job, Job):
+    found: dict[Observed, None] = {}
+    for job in [jobs] if isinstance(jobs, Observed) else _listed(jobs):
+        if not isinstance(job, Observed):
             raise FlowDefinitionError(_refusal(job))
         found[job] = None
     return list(found)
 
 
-def _check_names(jobs: Sequence[Job]) -> None:
+def _check_names(jobs: Sequence[Observed]) -> None:
     names = [job.name for job in jobs]
     for name in names:
         if names.count(name) > 1:
@@ -95,4 +107,7 @@ def _listed(jobs: object) -> Sequence[object]:
 
 
 def _refusal(value: object) -> str:
-    return f"aflow.web takes a Job, a sequence of jobs or a function that returns them, not {shown(value)}"
+    return (
+        f"aflow.web takes a Job, a sequence of jobs or a function that returns them, not {shown(value)}; the query of "
+        f"stream() is one, too"
+    )

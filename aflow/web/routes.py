@@ -165,7 +165,7 @@ class WebApi:
         )
 
     def _statuses(self) -> dict[str, JobStatus]:
-        return {name: job.status for name, job in self._jobs.by_address().items()}
+        return {name: job.status for name, job in self._jobs.observed().items()}
 
     async def _metrics(self, request: WebRequest) -> WebResponse:
         self._access.check_read(request.headers)
@@ -230,6 +230,12 @@ class WebApi:
     def _found(self, name: str) -> Job:
         jobs = self._jobs.by_address()
         if name not in jobs:
+            if name in self._jobs.observed():
+                raise WebError(
+                    404,
+                    "unknown_job",
+                    f"{name!r} is a stream on Spark, of which this application has health and metrics",
+                )
             present = "no jobs" if not jobs else f"job{'s' if len(jobs) > 1 else ''} {listed(jobs)}"
             raise WebError(
                 404, "unknown_job", f"no job is named {name!r}; this application has {present}"

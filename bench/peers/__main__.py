@@ -7,7 +7,7 @@ import json
 from pathlib import Path
 
 from rich.console import Console
-from rich.table import Table
+from rich.table import Column, Table
 
 from bench.peers.comparison import Entry, JobComparison, compare_peers, notes
 from bench.peers.contenders import PEERS
@@ -62,20 +62,22 @@ def main() -> None:
                     json.dumps([*map(_as_dict, comparisons)], indent=2) + "\n"
                 )
     console.print(_table(comparisons))
+    for comparison in comparisons:
+        console.print(f"{comparison.job.name}: {comparison.job.description}", highlight=False)
     for line in notes(comparisons):
         console.print(line, highlight=False)
     console.print(f"\n{cpu_name()}\n{LIMITS}", highlight=False)
 
 
 def _table(comparisons: list[JobComparison]) -> Table:
-    table = Table("job", title="Records/s, and the ratio to aflow; latency: p50 and p99 in ms")
-    for entry in comparisons[0].entries:
-        table.add_column(entry.peer.name, justify="right")
+    """Return a row for each peer: the names of the jobs are shorter, so that it fits into 80 columns."""
+    title = "Records/s, and the ratio to aflow; latency: p50 and p99 in ms"
+    table = Table(Column("", no_wrap=True), title=title, box=None, padding=(0, 0, 0, 1))
     for comparison in comparisons:
-        table.add_row(
-            f"{comparison.job.name}: {comparison.job.description}",
-            *(_cell(comparison, entry) for entry in comparison.entries),
-        )
+        name = comparison.job.name.replace("_", " ")
+        table.add_column(name, justify="right", overflow="fold")
+    for number, entry in enumerate(comparisons[0].entries):
+        table.add_row(entry.peer.name, *(_cell(one, one.entries[number]) for one in comparisons))
     return table
 
 
@@ -87,7 +89,15 @@ def _cell(comparison: JobComparison, entry: Entry) -> str:
         return f"{p50:.2f}\n{p99:.2f}"
     ours = comparison.ours()
     ratio = "" if ours is None or ours is entry else f"\n{entry.rate / ours.rate:.2f}"
-    return f"{entry.rate:,.0f}{ratio}"
+    return f"{_compact(entry.rate)}{ratio}"
+
+
+def _compact(rate: float) -> str:
+    """Return three digits of ``rate``: 3.51 M, 84.0 k."""
+    for unit, size in (("M", 1e6), ("k", 1e3)):
+        if rate >= size:
+            return f"{rate / size:.3g} {unit}"
+    return f"{rate:.3g}"
 
 
 def _as_dict(comparison: JobComparison) -> dict[str, object]:

@@ -14,7 +14,13 @@ from aflow.backfill.continuation import read_continuation
 from aflow.backfill.exchange import ExitEncoder, RecordBlock, decode_block
 from aflow.backfill.exit_writer import TOGETHER
 from aflow.backfill.fragment_planner import plan_fragments
-from aflow.backfill.fragment_run import FragmentResult, Partition, StateReader, run_fragment
+from aflow.backfill.fragment_run import (
+    FragmentResult,
+    Partition,
+    StateReader,
+    StateSelector,
+    run_fragment,
+)
 from aflow.backfill.fragments import Exit, Fragment, FragmentPlan
 from aflow.backfill.merge import BlockMerger
 from aflow.backfill.portable_fragment import portable_copy
@@ -141,8 +147,9 @@ async def run_locally(
     plan: FragmentPlan,
     sources: Mapping[str, Sequence[Any]],
     partition: Callable[[Fragment, KeyGroupRange], Partition],
-    restored: Callable[[Fragment, KeyGroupRange], StateReader | None],
+    restored: Callable[[Fragment, KeyGroupRange], StateReader | None] | None,
     *,
+    selector: Callable[[Fragment, int, list[InputRows]], StateSelector] | None = None,
     block: int = 100,
     options: af.Options | None = None,
     together: int = TOGETHER,
@@ -151,7 +158,7 @@ async def run_locally(
     """Run all fragments: results by sink, and the result of each partition.
 
     ``partition`` returns the description of a fragment's partitions, and ``restored`` the state of one, by its key
-    groups.
+    groups. ``selector`` takes its place: it gets the number of the partition, and its rows.
     """
     exchanged: dict[int, list[Sent]] = {}
     results: dict[str, list[Any]] = {}
@@ -176,7 +183,10 @@ async def run_locally(
                     replace(partition(fragment, groups), subtask=subtask),
                     Blocks(blocks),
                     outbox,
-                    restored=restored(fragment, groups) if fragment.keyed else None,
+                    restored=restored(fragment, groups) if restored and fragment.keyed else None,
+                    selector=selector(fragment, subtask, blocks)
+                    if selector and fragment.keyed
+                    else None,
                     resources=resources,
                     options=options,
                     together=together,

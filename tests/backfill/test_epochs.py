@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Generator
 from contextlib import closing, contextmanager
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -23,7 +22,7 @@ from aflow.backfill.epochs import (
     write_epoch_part,
 )
 from aflow.backfill.fragment_planner import plan_fragments
-from aflow.backfill.fragment_run import FragmentResult, Partition, StateReader
+from aflow.backfill.fragment_run import Partition
 from aflow.backfill.fragments import Fragment, FragmentPlan
 from aflow.errors import CheckpointError, RestoreError
 from aflow.model.distribution import VERSION
@@ -44,6 +43,7 @@ from aflow.state.manifest import (
 from aflow.state.snapshot import OperatorSnapshot
 from aflow.testing import VirtualClock, virtual_time
 from tests.backfill.comparison import Case, Results, together
+from tests.backfill.epoch_tasks import EpochTasks, Processes
 from tests.backfill.locally import run_locally
 from tests.backfill.test_continuation import moments
 from tests.backfill.test_each_step import PAIR_STEPS, STEPS, case_of
@@ -84,11 +84,12 @@ def ref(number: int, size: int = 100) -> FileRef:
 
 
 class _Stream:
-    """The epochs of a flow in a folder."""
+    """The epochs of a flow in a folder, whose tasks run in processes that may keep state."""
 
-    def __init__(self, case: Case, folder: Path) -> None:
+    def __init__(self, case: Case, folder: Path, random: Random) -> None:
         self._case = case
         self._folder = folder
+        self.processes = Processes(random)
         self.complete: list[bool] = []
         """For each part that was written: is it complete?"""
 
@@ -100,7 +101,7 @@ class _Stream:
             flow = self._case.flow({name: [] for name in self._case.sources}, sinks)
             plan = plan_fragments(flow.graph)
             with opened(self._folder, plan.flow) as (store, last):
-                run = _EpochRun(store, plan, last, random.choice([1, 2, 3]))
+                run = _EpochRun(self.processes, store, plan, last, random.choice([1, 2, 3]))
                 options = af.Options(clock=VirtualClock(), batch_records=random.choice([1, 1024]))
                 results, left = await run_locally(
                     plan,
@@ -108,11 +109,12 @@ class _Stream:
                     lambda fragment, groups: replace(
                         run.partition(fragment, groups), begins=begins, until=until
                     ),
-                    run.restored,
+                    None,
+                    selector=run.tasks.begin,
                     options=options,
                 )
                 if until is not None:
-                    parts = [run.part(*one) for one in left if one[0].keyed]
+                    parts = [run.tasks.end(*one) for one in left if one[0].keyed]
                     self.complete += [one.complete for one in parts if one.file is not None]
                     run.commit(parts)
             return results
@@ -123,33 +125,27 @@ class _Stream:
 
 class _EpochRun:
     def __init__(
-        self, store: EpochStore, plan: FragmentPlan, last: Manifest | None, subtasks: int
+        self,
+        processes: Processes,
+        store: EpochStore,
+        plan: FragmentPlan,
+        last: Manifest | None,
+        subtasks: int,
     ) -> None:
         self._store = store
         self._plan = plan
         self._last = last
         self._subtasks = subtasks
-
-    @property
-    def _number(self) -> int:
-        return 1 if self._last is None else self._last.id + 1
+        self.tasks = EpochTasks(processes, store, last, subtasks)
 
     def partition(self, fragment: Fragment, groups: KeyGroupRange) -> Partition:
         changes = not needs_complete_part(self._files(fragment), self._store.folder, groups)
         return Partition(subtasks=self._subtasks, key_groups=self._plan.key_groups, changes=changes)
 
-    def restored(self, fragment: Fragment, groups: KeyGroupRange) -> StateReader | None:
-        files = self._files(fragment)
-        return None if files is None else partial(files.read, groups)
-
     def _files(self, fragment: Fragment) -> StepFiles | None:
         if self._last is None:
             return None
         return self._store.files_of(self._last, fragment.head.name, ChangePlan())
-
-    def part(self, fragment: Fragment, subtask: int, result: FragmentResult) -> EpochPart:
-        step = fragment.head.name
-        return write_epoch_part(self._store.folder, self._number, step, subtask, result.state)
 
     def commit(self, parts: list[EpochPart]) -> None:
         steps = next_steps(
@@ -159,9 +155,10 @@ class _EpochRun:
             subtasks=self._subtasks,
             key_groups=self._plan.key_groups,
         )
-        manifest = epoch(self._number, steps, self._plan.flow)
+        manifest = epoch(self.tasks.number, steps, self._plan.flow)
         self._store.commit(manifest)
         self._store.clean(manifest)
+        self.tasks.check_kept(self._plan.fragments, manifest)
 
 
 @pytest.mark.parametrize("name", [*STEPS, *PAIR_STEPS])
@@ -169,7 +166,7 @@ def test_a_step_continues_from_the_changes_of_epochs(name: str, tmp_path: Path) 
     case, expected = case_of(name)
     random = Random(f"{name} in epochs")
     ends = sorted(set(random.choices(moments(case), k=5)))
-    stream = _Stream(case, tmp_path)
+    stream = _Stream(case, tmp_path, random)
 
     results: Results = {}
     for begins, until in zip([None, *ends], [*ends, None], strict=True):
@@ -181,7 +178,7 @@ def test_a_step_continues_from_the_changes_of_epochs(name: str, tmp_path: Path) 
 
 def test_an_epoch_writes_only_what_has_changed(tmp_path: Path) -> None:
     case, _ = case_of("running")
-    stream = _Stream(case, tmp_path)
+    stream = _Stream(case, tmp_path, Random(3))
     for begins, until in [(None, 300), (300, 301), (301, 302)]:
         stream.epoch(begins, until, Random(3))
 
@@ -251,12 +248,12 @@ def test_the_chain_of_another_number_of_subtasks_has_all_parts_with_its_key_grou
     ("parts", "message"),
     [
         ([EpochPart("sums", 0, ref(2), complete=True)], "subtask 1 of step 'sums' is missing"),
-        ([EpochPart("sums", 0, ref(2), complete=True)] * 2, "there twice"),
-        ([EpochPart("others", 0, ref(2), complete=True)], "none of this stream"),
-        ([EpochPart("sums", 2, ref(2), complete=True)], "none of this stream"),
+        ([EpochPart("sums", 0, ref(2), complete=True)] * 2, "written twice"),
+        ([EpochPart("others", 0, ref(2), complete=True)], "does not belong to this stream"),
+        ([EpochPart("sums", 2, ref(2), complete=True)], "does not belong to this stream"),
         (
             [EpochPart("sums", number, ref(2), complete=False) for number in (0, 1)],
-            "nothing says to what",
+            "state that they change is missing",
         ),
     ],
 )
@@ -432,7 +429,7 @@ def _epoch_in(folder: Path, number: int, files: Files) -> Manifest:
 
 def test_a_changed_flow_is_compared_with_the_state_of_the_last_epoch(tmp_path: Path) -> None:
     case, _ = case_of("running")
-    _Stream(case, tmp_path).epoch(None, 300, Random(1))
+    _Stream(case, tmp_path, Random(1)).epoch(None, 300, Random(1))
     other = af.Flow("compared")
     other.source([1], name="items").key_by(lambda n: n).fold(str, lambda a, n: a, name="new").to(
         af.CollectSink[str](), name="out"

@@ -14,7 +14,12 @@ from aflow.backfill.epoch_state import EpochState
 from aflow.backfill.epoch_time import EpochWatermarks, StreamWatermarks
 from aflow.backfill.epochs import EpochPart, write_epoch_part
 from aflow.backfill.fragment_planner import plan_fragments
-from aflow.backfill.stream_recovery import SPARK, StreamFolders, opened_stream
+from aflow.backfill.stream_recovery import (
+    SPARK,
+    StreamFolders,
+    last_planned_batch,
+    opened_stream,
+)
 from aflow.errors import AflowError
 from aflow.model.time import MIN_TIMESTAMP
 from aflow.state.manifest import FileRef
@@ -22,10 +27,12 @@ from aflow.state.snapshot import OperatorSnapshot
 from tests.backfill.items import millis
 
 
-def opened(folder: Path, folders: StreamFolders | None = None) -> EpochState:
+def opened(
+    folder: Path, folders: StreamFolders | None = None, *, source: str = "numbers"
+) -> EpochState:
     """Return the state of the stream in ``folder``."""
     flow = af.Flow("sums")
-    timed = flow.source([1, 2], name="numbers").event_time(lambda n: n, name="times")
+    timed = flow.source([1, 2], name=source).event_time(lambda n: n, name="times")
     windows = timed.key_by(lambda n: n % 2).window(af.Tumbling(millis(10)))
     sums = windows.fold(int, lambda total, n: total + n, name="sums")
     sums.to(af.CollectSink[object](), name="out")
@@ -149,6 +156,28 @@ def test_another_beginning_than_that_of_the_epochs_is_refused(tmp_path: Path) ->
 
     with pytest.raises(AflowError, match="has begun with no savepoint, and restore= is"):
         opened(tmp_path / "state", StreamFolders("", tmp_path / "july", None, None, False))
+
+
+def test_other_sources_than_those_of_the_epochs_are_refused(tmp_path: Path) -> None:
+    committed(tmp_path)
+
+    # Its offsets would be those of 'numbers': Spark stores them by the order of the sources.
+    with pytest.raises(
+        AflowError, match="has read the sources 'numbers', and this flow has 'amounts'"
+    ):
+        opened(tmp_path, source="amounts")
+
+    opened(tmp_path).store.close()
+
+
+def test_the_last_batch_that_spark_has_begun_is_known(tmp_path: Path) -> None:
+    assert last_planned_batch(tmp_path) is None
+
+    committed(tmp_path)
+    (tmp_path / SPARK / "offsets" / "8").touch()
+    (tmp_path / SPARK / "offsets" / ".8.crc").touch()
+
+    assert last_planned_batch(tmp_path) == 8
 
 
 def test_a_checkpoint_of_spark_that_is_not_that_of_the_epochs_is_refused(tmp_path: Path) -> None:

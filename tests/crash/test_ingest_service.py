@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import signal
-import sys
 from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
@@ -16,7 +15,8 @@ from random import Random
 import aiohttp
 import pytest
 
-PROJECT = Path(__file__).parents[2]
+from tests.forked import Forked, ForkServer
+
 CLIENTS = 16
 #: In CI; ``KILLS=1000`` for a proof.
 KILLS = int(os.environ.get("KILLS", "10"))
@@ -26,19 +26,15 @@ ACCEPTED, REFUSED = 202, 503
 class Served:
     """The service, which is started again after each kill."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, forked: ForkServer, folder: Path) -> None:
         self.folder = folder
         self.address = ""
-        self.process: asyncio.subprocess.Process | None = None
+        self.process: Forked | None = None
+        self._forked = forked
 
     async def start(self) -> None:
-        self.process = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "aiohttp_ingest", "--folder", str(self.folder), "--port", "0"),
-            env={**os.environ, "PYTHONPATH": "examples:connectors:."},
-            cwd=PROJECT,
-            stdout=asyncio.subprocess.PIPE,
-        )
-        assert self.process.stdout is not None
+        program = ("aiohttp_ingest", "--folder", self.folder, "--port", 0)
+        self.process = await self._forked.start(*program)
         line = (await self.process.stdout.readline()).decode()
         assert "listening on " in line, line
         self.address = line.split()[-1]
@@ -113,8 +109,10 @@ def rows(folder: Path) -> list[dict[str, object]]:
 
 @pytest.mark.slow
 @pytest.mark.asyncio
-async def test_each_accepted_payment_is_in_the_output_exactly_once(tmp_path: Path) -> None:
-    random, served = Random(1), Served(tmp_path)
+async def test_each_accepted_payment_is_in_the_output_exactly_once(
+    forked: ForkServer, tmp_path: Path
+) -> None:
+    random, served = Random(1), Served(forked, tmp_path)
     await served.start()
     async with clients(served) as running:
         for _ in range(KILLS):

@@ -6,30 +6,24 @@ depends on how long anything takes: each kill waits for a number of checkpoints.
 
 from __future__ import annotations
 
-import asyncio
-import sys
 from pathlib import Path
 
 import pytest
 
 from aflow.state.disk.rocksdb import rocksdb_installed
+from tests.forked import ForkServer
 
 #: Checkpoints before a kill: the first kill interrupts the input.
 CHECKPOINTS = 3
 
 
-async def start(folder: Path, backend: str, parallelism: int) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.crash.joins_on_disk"),
-        *(str(folder), backend, str(parallelism)),
-        stdout=asyncio.subprocess.PIPE,
-        cwd=Path(__file__).parents[2],
-    )
+PROGRAM = "tests.crash.joins_on_disk"
 
 
-async def killed_after_checkpoints(folder: Path, backend: str, parallelism: int) -> None:
-    process = await start(folder, backend, parallelism)
-    assert process.stdout is not None
+async def killed_after_checkpoints(
+    forked: ForkServer, folder: Path, backend: str, parallelism: int
+) -> None:
+    process = await forked.start(PROGRAM, folder, backend, parallelism)
     seen = 0
     while seen < CHECKPOINTS:
         line = (await process.stdout.readline()).decode()
@@ -39,11 +33,11 @@ async def killed_after_checkpoints(folder: Path, backend: str, parallelism: int)
     await process.wait()
 
 
-async def ended(folder: Path, backend: str, parallelism: int) -> list[str]:
+async def ended(forked: ForkServer, folder: Path, backend: str, parallelism: int) -> list[str]:
     """Run the program to its end, and return the lines that it has written."""
     folder.mkdir(exist_ok=True)
     (folder / "go").touch()
-    process = await start(folder, backend, parallelism)
+    process = await forked.start(PROGRAM, folder, backend, parallelism)
     await process.communicate()
     assert process.returncode == 0
     files = sorted((folder / "out").rglob("*.jsonl"))
@@ -53,16 +47,18 @@ async def ended(folder: Path, backend: str, parallelism: int) -> list[str]:
 @pytest.mark.slow
 @pytest.mark.asyncio
 async def test_joins_on_disk_have_the_results_of_an_undisturbed_program_after_kills(
-    tmp_path: Path,
+    forked: ForkServer, tmp_path: Path
 ) -> None:
-    expected = await ended(tmp_path / "undisturbed", "memory", 1)
+    expected = await ended(forked, tmp_path / "undisturbed", "memory", 1)
     folder = tmp_path / "killed"
     folder.mkdir()
 
-    await killed_after_checkpoints(folder, "rocksdb" if rocksdb_installed() else "sqlite", 1)
-    await killed_after_checkpoints(folder, "sqlite", 3)
+    await killed_after_checkpoints(
+        forked, folder, "rocksdb" if rocksdb_installed() else "sqlite", 1
+    )
+    await killed_after_checkpoints(forked, folder, "sqlite", 3)
     left_over = list((folder / "scratch").iterdir())
-    found = await ended(folder, "memory", 2)
+    found = await ended(forked, folder, "memory", 2)
 
     assert left_over  # the databases were in use
     assert found == expected
@@ -71,13 +67,15 @@ async def test_joins_on_disk_have_the_results_of_an_undisturbed_program_after_ki
 
 @pytest.mark.slow
 @pytest.mark.asyncio
-async def test_a_program_that_is_killed_in_memory_continues_on_disk(tmp_path: Path) -> None:
-    expected = await ended(tmp_path / "undisturbed", "memory", 1)
+async def test_a_program_that_is_killed_in_memory_continues_on_disk(
+    forked: ForkServer, tmp_path: Path
+) -> None:
+    expected = await ended(forked, tmp_path / "undisturbed", "memory", 1)
     folder = tmp_path / "killed"
     folder.mkdir()
 
-    await killed_after_checkpoints(folder, "memory", 2)
-    found = await ended(folder, "sqlite", 1)
+    await killed_after_checkpoints(forked, folder, "memory", 2)
+    found = await ended(forked, folder, "sqlite", 1)
 
     assert found == expected
     assert list((folder / "scratch").iterdir()) == []

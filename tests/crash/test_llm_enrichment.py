@@ -6,7 +6,6 @@ import asyncio
 import json
 import os
 import signal
-import sys
 from dataclasses import dataclass
 from pathlib import Path
 from random import Random
@@ -15,8 +14,8 @@ from typing import Any
 import pytest
 
 from llm_enrichment.fake_server import FakeProvider, Faults, served
+from tests.forked import Forked, ForkServer
 
-PROJECT = Path(__file__).parents[2]
 #: In CI; ``KILLS=100`` for a proof.
 KILLS = int(os.environ.get("KILLS", "5"))
 TICKETS = 150 * KILLS
@@ -33,14 +32,9 @@ def write_tickets(path: Path) -> None:
     path.write_text("".join(f"{json.dumps(row)}\n" for row in rows))
 
 
-async def started(tickets: Path, folder: Path, url: str) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "llm_enrichment", "run", str(tickets), "--folder", str(folder)),
-        *("--url", url, "--most-in-flight", str(IN_FLIGHT), *SETTINGS),
-        env={**os.environ, "PYTHONPATH": "examples:connectors:."},
-        cwd=PROJECT,
-        stdout=asyncio.subprocess.DEVNULL,
-    )
+async def started(forked: ForkServer, tickets: Path, folder: Path, url: str) -> Forked:
+    program = ("llm_enrichment", "run", tickets, "--folder", folder, "--url", url)
+    return await forked.start(*program, "--most-in-flight", IN_FLIGHT, *SETTINGS)
 
 
 def rows(folder: Path) -> list[dict[str, Any]]:
@@ -69,7 +63,7 @@ class Killer:
     most_repeated: int = 0
     """Bound of the repeated calls: those in flight at the last checkpoint, and those that ended after it."""
 
-    async def kill(self, process: asyncio.subprocess.Process, folder: Path) -> None:
+    async def kill(self, process: Forked, folder: Path) -> None:
         """Kill ``process`` some calls after its first one: fewer than a run needs to end."""
         last = self.provider.counts["requests"] + self.random.randint(1, TICKETS // (KILLS + 1))
         while self.provider.counts["requests"] < last:
@@ -92,7 +86,7 @@ def newest_checkpoint(folder: Path) -> float:
 @pytest.mark.slow
 @pytest.mark.asyncio
 async def test_a_killed_run_has_the_output_of_another_and_repeats_few_paid_calls(
-    tmp_path: Path,
+    forked: ForkServer, tmp_path: Path
 ) -> None:
     tickets, killed_folder, other_folder = (tmp_path / name for name in ("in.jsonl", "a", "b"))
     write_tickets(tickets)
@@ -100,12 +94,12 @@ async def test_a_killed_run_has_the_output_of_another_and_repeats_few_paid_calls
     killer = Killer(provider, Random(1))
     async with served(provider) as url:
         for _ in range(KILLS):
-            await killer.kill(await started(tickets, killed_folder, url), killed_folder)
-        last = await started(tickets, killed_folder, url)
+            await killer.kill(await started(forked, tickets, killed_folder, url), killed_folder)
+        last = await started(forked, tickets, killed_folder, url)
         assert await last.wait() == 0
     undisturbed = FakeProvider(Faults(latency_s=0.0))
     async with served(undisturbed) as url:
-        other = await started(tickets, other_folder, url)
+        other = await started(forked, tickets, other_folder, url)
         assert await other.wait() == 0
 
     for name in ("enriched", "dead"):

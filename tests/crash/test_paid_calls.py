@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 from collections import Counter
 from pathlib import Path
 
 import pytest
+
+from tests.forked import Forked, ForkServer
 
 RECORDS = 20
 #: The call whose answer waits, and all later results behind it.
@@ -45,28 +46,19 @@ class CountingService:
             writer.close()
 
 
-async def program(port: int, folder: Path) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.crash.paid_calls", str(port), str(folder), str(RECORDS)),
-        stdout=asyncio.subprocess.PIPE,
-        cwd=Path(__file__).parents[2],
-    )
-
-
-async def line(process: asyncio.subprocess.Process) -> object:
-    assert process.stdout is not None
+async def line(process: Forked) -> object:
     return json.loads(await process.stdout.readline())
 
 
 @pytest.mark.slow
 @pytest.mark.asyncio
 async def test_no_call_whose_result_is_in_a_checkpoint_is_made_again_after_a_kill(
-    tmp_path: Path,
+    forked: ForkServer, tmp_path: Path
 ) -> None:
     service = CountingService()
     async with await asyncio.start_server(service.serve, "127.0.0.1", 0) as server:
         port = server.sockets[0].getsockname()[1]
-        killed = await program(port, tmp_path)
+        killed = await forked.start("tests.crash.paid_calls", port, tmp_path, RECORDS)
         await service.all_asked.wait()
         told = Counter[object]()
         while told["answer"] < RECORDS - len(UNANSWERED):
@@ -78,7 +70,7 @@ async def test_no_call_whose_result_is_in_a_checkpoint_is_made_again_after_a_kil
         before = service.counts.copy()
 
         service.released.set()
-        again = await program(port, tmp_path)
+        again = await forked.start("tests.crash.paid_calls", port, tmp_path, RECORDS)
         while not isinstance(results := await line(again), list):
             pass
         await again.wait()

@@ -5,21 +5,13 @@ Nothing here depends on how long anything takes: a kill waits for checkpoints, a
 
 from __future__ import annotations
 
-import asyncio
 import json
-import sys
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-
-async def program(folder: Path, parallelism: int, pause: float) -> asyncio.subprocess.Process:
-    return await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "tests.crash.marked_source", str(folder), str(parallelism)),
-        str(pause),
-        stdout=asyncio.subprocess.PIPE,
-        cwd=Path(__file__).parents[2],
-    )
+from tests.forked import ForkServer
 
 
 def written(folder: Path) -> dict[str, list[str]]:
@@ -33,7 +25,10 @@ def written(folder: Path) -> dict[str, list[str]]:
 
 @pytest.mark.slow
 @pytest.mark.asyncio
-async def test_the_output_of_a_killed_program_is_that_of_an_undisturbed_one(tmp_path: Path) -> None:
+async def test_the_output_of_a_killed_program_is_that_of_an_undisturbed_one(
+    forked: ForkServer, tmp_path: Path
+) -> None:
+    program = partial(forked.start, "tests.crash.marked_source")
     may_end = tmp_path / "killed" / "go"
     may_end.parent.mkdir()
     (tmp_path / "undisturbed").mkdir()
@@ -42,7 +37,6 @@ async def test_the_output_of_a_killed_program_is_that_of_an_undisturbed_one(tmp_
     await undisturbed.communicate()
     for parallelism in (1, 3, 2):
         killed = await program(tmp_path / "killed", parallelism, 0.02)
-        assert killed.stdout is not None
         checkpoints = 0
         while checkpoints < 4:
             checkpoints += json.loads(await killed.stdout.readline()) == "CheckpointInfo"

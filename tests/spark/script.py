@@ -21,7 +21,7 @@ from uuid import uuid4
 import pyarrow.parquet
 
 import aflow as af
-from aflow_connectors.spark import SparkSource, backfill, local_session
+from aflow_connectors.spark import SparkSource, backfill
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -146,19 +146,39 @@ async def history(session: SparkSession) -> dict[str, Any]:
     }
 
 
-async def everything() -> None:
+def own_session() -> SparkSession:
+    """Return a session that knows nothing of aflow."""
+    from pyspark.sql import SparkSession
+
+    settings = {
+        "spark.driver.bindAddress": "127.0.0.1",
+        "spark.driver.host": "127.0.0.1",
+        "spark.log.level": "ERROR",
+        "spark.sql.session.timeZone": "UTC",
+        "spark.sql.shuffle.partitions": "2",
+        "spark.ui.enabled": "false",
+    }
     # Tasks that fail are tried again, as on a cluster.
-    session = local_session("script", conf={"spark.master": "local[2,3]"})
+    builder = SparkSession.builder.master("local[2,3]").appName("script")
+    return builder.config(map=dict(settings)).getOrCreate()
+
+
+async def everything() -> None:
+    # What is of the tests has nothing to do with scripts: it is here because Spark takes so long to start.
+    sys.path.insert(0, os.getcwd())
+    from tests.spark.disturbed import compared, without_session
+    from tests.spark.unactivated import leave_environment, python_of_calls
+
+    leave_environment()
+    session = own_session()
+    python = python_of_calls(session)
     twice = [await history(session)]
     exec(CHANGED, globals())
     twice.append(await history(session))
-    # The rest has nothing to do with scripts: it is here because Spark takes so long to start.
-    sys.path.insert(0, os.getcwd())
-    from tests.spark.disturbed import compared, without_session
-
     disturbed = await compared(session, slow=False)
     stopped = await without_session(session)
-    print(json.dumps({"twice": twice, "disturbed": disturbed, "stopped": stopped}))
+    told = {"python": python, "twice": twice, "disturbed": disturbed, "stopped": stopped}
+    print(json.dumps(told))
 
 
 if __name__ == "__main__":

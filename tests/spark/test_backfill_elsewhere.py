@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -27,6 +28,12 @@ def test_a_script_backfills_with_classes_of_its_own_and_again_when_one_has_chang
 ) -> None:
     assert [one["best"] for one in found["twice"]] == [["card", 600, 899], ["card", 600, 902]]
     assert [one["live"] for one in found["twice"]] == [[["card", 601, 950]], [["card", 601, 953]]]
+
+
+def test_workers_run_the_python_of_the_program_though_nothing_is_activated(
+    found: dict[str, Any],
+) -> None:
+    assert found["python"] == sys.executable
 
 
 def test_a_resource_is_opened_once_in_each_worker_process(found: dict[str, Any]) -> None:

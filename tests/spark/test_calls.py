@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any, cast
 import pytest
 
 from aflow.errors import ConnectorError, SinkError
-from aflow_connectors.spark.calls import Calls, call, error_summary, user_frames
+from aflow_connectors.spark.calls import Calls, call, connector_error, error_summary, user_frames
 from tests.spark.slow_tasks import hundred_seconds, until_started
 
 if TYPE_CHECKING:
@@ -144,3 +145,66 @@ def test_the_frames_of_users_code_are_found_in_an_error() -> None:
         "ValueError: no such card\nas 4711"
     )
     assert not user_frames(RuntimeError("Lost task 0.0"))
+
+
+#: Errors of workers as Spark words them, shortened.
+NO_PYSPARK = (
+    "Job aborted due to stage failure: Task 0 in stage 1.0 failed 1 times, most recent failure: Lost task 0.0 in "
+    "stage 1.0 (TID 1) (10.0.0.7 executor 1): org.apache.spark.SparkException: \nError from python worker:\n"
+    "  /usr/bin/python3: No module named pyspark\nPYTHONPATH was:\n  /spark/python\norg.apache.spark.SparkException: "
+    "EOFException occurred"
+)
+NO_PYTHON = (
+    "An error occurred while calling o7.count.\n: org.apache.spark.SparkException: Job aborted due to stage failure: "
+    "Task 0 in stage 1.0 failed 1 times, most recent failure: Lost task 0.0 in stage 1.0 (TID 1) (10.0.0.7 executor): "
+    'java.io.IOException: Cannot run program "/opt/python3": error=2, No such file or directory\n\tat java.base/x(y)'
+)
+RAISED = (
+    "\n  An exception was thrown from the Python worker. Please see the stack trace below.\n"
+    'Traceback (most recent call last):\n  File "worker.py", line 1, in main\n    f()\n{}\n\n\tat org.apache.spark.X'
+)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        (NO_PYSPARK, "/usr/bin/python3: No module named pyspark"),
+        (NO_PYTHON, 'Cannot run program "/opt/python3": error=2, No such file or directory'),
+        (
+            RAISED.format("ModuleNotFoundError: No module named 'pyarrow'"),
+            "ModuleNotFoundError: No module named 'pyarrow'",
+        ),
+        (
+            RAISED.format(
+                "pyspark.errors.exceptions.base.PySparkRuntimeError: [PYTHON_VERSION_MISMATCH] Python in worker has "
+                "different version: 3.9 than that in driver: 3.11, PySpark cannot run with different minor versions."
+            ),
+            "[PYTHON_VERSION_MISMATCH] Python in worker has different version: 3.9 than",
+        ),
+    ],
+    ids=["no pyspark", "no program", "no pyarrow", "another version"],
+)
+def test_a_worker_without_a_usable_python_is_reported_with_the_cure(text: str, reason: str) -> None:
+    message = str(connector_error(RuntimeError(text), "batch 3 of the stream"))
+
+    assert message.startswith("batch 3 of the stream failed: ")
+    assert reason in message
+    assert message.endswith(
+        f"PYSPARK_PYTHON, needs the version of the driver ({sys.version_info.major}.{sys.version_info.minor}) and "
+        f"aflow-streams[spark]"
+    )
+    assert message.count("\n") == 0
+
+
+@pytest.mark.parametrize(
+    "raised",
+    [
+        "ImportError: fragment 0 cannot run on executor a: python3 cannot import aflow (No module named 'aflow').",
+        "ValueError: no such card",
+    ],
+    ids=["with its own cure", "of the user"],
+)
+def test_other_errors_of_workers_have_no_such_cure(raised: str) -> None:
+    assert "PYSPARK_PYTHON, needs" not in str(
+        connector_error(RuntimeError(RAISED.format(raised)), "batch 3")
+    )

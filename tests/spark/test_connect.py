@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -19,6 +20,7 @@ from aflow_connectors.spark.calls import call
 from tests.connectors.files.reading import records
 from tests.spark.slow_tasks import hundred_seconds, until_started
 from tests.spark.test_backfill import BIDS, Sum, build, history_and_live
+from tests.spark.unactivated import leave_environment, python_of_calls
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -56,6 +58,7 @@ async def error_of(session: SparkSession) -> str:
 
 
 async def found(session: SparkSession) -> dict[str, object]:
+    python = python_of_calls(session)
     frame = session.range(0, 5, 1, 3).selectExpr("id", "timestamp_millis(id) AS at")
     with tempfile.TemporaryDirectory() as folder:
         written = await records(SparkSource(frame, snapshot=folder))
@@ -64,6 +67,7 @@ async def found(session: SparkSession) -> dict[str, object]:
     with tempfile.TemporaryDirectory() as folder:
         done, history, live = await history_and_live(session, Path(folder))
     return {
+        "python": python,
         "backfilled": done.results["sums"] == len(history),
         "history and live": sorted(map(repr, history + live)),
         "cancelled": await seconds_until_cancelled(session),
@@ -78,6 +82,7 @@ async def found(session: SparkSession) -> dict[str, object]:
 def on_connect() -> None:
     from pyspark.sql import SparkSession
 
+    leave_environment()
     starts_fast = {
         "spark.driver.extraJavaOptions": "-XX:+UseSerialGC -XX:TieredStopAtLevel=1",
         "spark.ui.enabled": "false",
@@ -92,6 +97,13 @@ def on_connect() -> None:
 def there(in_another_process: Callable[..., str]) -> dict[str, Any]:
     """Results of a server of Spark Connect, which cannot run beside a classic session."""
     return cast(dict[str, Any], json.loads(in_another_process(on_connect).splitlines()[-1]))
+
+
+@pytest.mark.slow
+def test_workers_of_a_server_run_the_python_of_its_program_though_nothing_is_activated(
+    there: dict[str, Any],
+) -> None:
+    assert there["python"] == sys.executable
 
 
 @pytest.mark.slow

@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,6 @@ from aflow_connectors.spark.environment import (
     local_session,
     use_this_python,
 )
-from tests.spark import unactivated
 
 PROJECT = Path(__file__).parents[2]
 INSTALL = "'sudo apt-get install openjdk-17-jre-headless' installs it; JAVA_HOME names its folder"
@@ -222,17 +220,6 @@ def test_the_python_of_a_cluster_is_its_own_affair(monkeypatch: pytest.MonkeyPat
     monkeypatch.setenv("PYSPARK_PYTHON", "/opt/there/python3")
 
     check_python("spark://master:7077")
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("kind", ["classic", "connect"])
-def test_workers_of_a_session_of_the_users_run_its_python_though_nothing_is_activated(
-    in_another_process: Callable[..., str], kind: str
-) -> None:
-    said = in_another_process(unactivated.main, kind)
-
-    assert f"calls in {sys.executable}\n" in said
-    assert "rows [0, 1]\n" in said
 
 
 class Context:

@@ -90,13 +90,12 @@ async def test_two_sources_are_one_stream_which_continues_after_it_was_stopped(
     def collect(table: DataFrame, epoch: int) -> None:
         epochs[epoch] = [Sum(**row.asDict()) for row in table.collect()]
 
-    def query(parallelism: int) -> StreamQuery:
+    def query(parallelism: int, *sources: str) -> StreamQuery:
         return stream(
             both,
             session=spark,
             sources={
-                name: SparkStream(read_stream(spark, tmp_path / name), of=Bid)
-                for name in ("bids", "others")
+                name: SparkStream(read_stream(spark, tmp_path / name), of=Bid) for name in sources
             },
             sinks={"sums": EachEpoch(collect, COLUMNS)},
             state=tmp_path / "state",
@@ -106,9 +105,12 @@ async def test_two_sources_are_one_stream_which_continues_after_it_was_stopped(
             parallelism=parallelism,
         )
 
-    async with query(2) as stopped:
+    async with query(2, "others", "bids") as stopped:
         await stopped.stop()
-    done = await query(3).wait()
+    # An attempt at the next epoch that was killed, and had other results.
+    epochs[stopped.progress().epoch + 1] = [Sum("killed", 0, 0)]
+    # Spark stores the offsets of sources by their order.
+    done = await query(3, "bids", "others").wait()
 
     found = [one for some in epochs.values() for one in some]
     expected = [one for one in whole.values if one.start + 10_000 <= UNTIL]

@@ -11,10 +11,12 @@ import pytest
 
 import aflow as af
 from aflow.backfill.epochs import EpochStore
+from aflow_connectors.files.output.lock_file import Claim
 from aflow_connectors.files.output.pieces import FolderRecovery, Pieces
 from aflow_connectors.spark import SparkSink, SparkStream, StreamQuery, stream
 from aflow_connectors.spark.backfill import prepared_folder
 from aflow_connectors.spark.backfill.fragment_runner import FragmentRunner
+from aflow_connectors.spark.stream import epochs
 from aflow_connectors.spark.stream.destinations import EpochFolder
 from aflow_connectors.spark.stream.epochs import Epochs
 from tests.spark.stream_files import put, put_all, read_stream
@@ -71,6 +73,11 @@ def kept(folder: Path, *, last: str = "") -> None:
     """Keep the folder."""
 
 
+def closed(claim: Any) -> None:
+    """Release the lock as the system does, which removes no file."""
+    claim._file.close()
+
+
 async def test_a_stream_continues_after_a_crash_at_any_step(
     spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -80,14 +87,20 @@ async def test_a_stream_continues_after_a_crash_at_any_step(
     for number in range(FEW):
         put(tmp_path / "bids", number, BIDS[number * size : (number + 1) * size])
     sums = SparkSink[Sum](tmp_path / "sums", schema=COLUMNS)
-    # A killed process removes nothing.
-    monkeypatch.setattr(prepared_folder, "remove_folder", kept)
+    staging: list[str] = []
 
-    def query() -> StreamQuery:
+    def runner(session: Any, plan: Any, folder: str, *arguments: Any, **named: Any) -> Any:
+        staging.append(folder)
+        return FragmentRunner(session, plan, folder, *arguments, **named)
+
+    monkeypatch.setattr(epochs, "FragmentRunner", runner)
+
+    def query(files: int = 1) -> StreamQuery:
+        frame = read_stream(spark, tmp_path / "bids", files=files)
         return stream(
             build,
             session=spark,
-            sources={"bids": SparkStream(read_stream(spark, tmp_path / "bids"), of=Bid)},
+            sources={"bids": SparkStream(frame, of=Bid)},
             sinks={"sums": sums},
             state=tmp_path / "state",
             every=SOON,
@@ -97,12 +110,15 @@ async def test_a_stream_continues_after_a_crash_at_any_step(
 
     for owner, name, when, calls in POINTS:
         with monkeypatch.context() as patch:
+            # A killed process removes nothing.
+            patch.setattr(prepared_folder, "remove_folder", kept)
+            patch.setattr(Claim, "release", closed)
             patch.setattr(owner, name, crashing(getattr(owner, name), when, calls))
             with pytest.raises(Crash):
                 await query().wait()
         if name == "run_without_rows":
             put_all(tmp_path / "bids", BIDS, FILES)
-    done = await query().wait()
+    done = await query(FILES).wait()
 
     assert done.savepoint == tmp_path / "savepoint"
     await build(BIDS, sums).run(
@@ -113,3 +129,6 @@ async def test_a_stream_continues_after_a_crash_at_any_step(
     state = {path.name for path in (tmp_path / "state").iterdir()}
     assert state >= {"spark", "parts"}
     assert not (tmp_path / "state" / "staging").exists()
+    assert list((tmp_path / "sums").glob(".stream-*")) == []
+    # Tasks of a killed driver may go on, and write where it has let them.
+    assert len(staging) == len(set(staging))

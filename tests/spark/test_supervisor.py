@@ -27,6 +27,7 @@ class Epochs:
     flow = "sums"
     checkpoint = "nowhere"
     is_finished = False
+    batch = None
 
     def __init__(self, during: Callable[[], None]) -> None:
         self._during = during
@@ -70,6 +71,8 @@ class Spark:
     terminated: Event = field(default_factory=Event)
     thread: Thread | None = None
     runId = "7"
+    lastProgress = None
+    recentProgress: tuple[object, ...] = ()
     sparkSession = sparkContext = writeStream = property(lambda self: self)
 
     def foreachBatch(self, function: Callable[[object, int], None]) -> Spark:

@@ -67,11 +67,11 @@ class CallScheduler:
         self._arriving: deque[Call] = deque()
         self._is_looking_up = False
         #: Calls that returned in a plain scheduler, with their results, and were not settled.
-        self._completed: Final[list[Call]] = []
+        self.completed: Final[list[Call]] = []
         self._complete: Final[Callable[[Call], None]] = (
-            self._completed.append
+            self.completed.append
             if self._turns is None
-            else _completer(self._turns, self._completed, self.attempts.first)
+            else _completer(self._turns, self.completed, self.attempts.first)
         )
         #: True while the input is idle, and after its end.
         self._is_quiet = False
@@ -85,7 +85,7 @@ class CallScheduler:
             and not has_handlers
             and (self._functions.convert is None or self._turns is None)
         )
-        #: In a plain scheduler: records that arrived, and attempts that ended and are not in ``_completed``.
+        #: In a plain scheduler: records that arrived, and attempts that ended and are not in ``completed``.
         self._arrived = self._ended = 0
         self.take: Final = self._take_counted if self.is_plain else self.attempts.take
         self.fail: Final = self.attempts.fail
@@ -118,7 +118,7 @@ class CallScheduler:
             blocked = 0 if self._turns is None else self._turns.blocked
             started = self._arrived - blocked - len(self.attempts.first)
             self.attempts.counters.calls = started
-            self.attempts.running = started - self._ended - len(self._completed)
+            self.attempts.running = started - self._ended - len(self.completed)
 
     @property
     def timers(self) -> int:
@@ -216,10 +216,10 @@ class CallScheduler:
 
     def settle_completed(self) -> None:
         """Settle the calls that were completed in a plain scheduler, in order."""
-        if not self._completed:
+        if not self.completed:
             return
-        completed = self._completed.copy()
-        self._completed.clear()
+        completed = self.completed.copy()
+        self.completed.clear()
         self._ended += len(completed)
         if self._functions.convert is not None:
             self._settle_converted(self._functions.convert, completed)

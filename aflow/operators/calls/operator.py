@@ -89,6 +89,8 @@ class AsyncOperator(Operator):
         super().open(context)
         settings = self.settings
         limited = settings.adaptive or settings.rate or settings.breaker
+        #: True if the starts of calls are limited by more than the capacity.
+        self.is_limited = bool(limited)
         self._stored = StoredCalls(context.name, settings.codec, settings.typed, self._is_keyed)
         self._results = ResultStore(context.name, settings, context.warn)
         functions = step_functions(settings, context)

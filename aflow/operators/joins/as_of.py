@@ -20,9 +20,10 @@ from typing import Any, Final
 from aflow.errors import FlowDefinitionError
 from aflow.model.batch import Batch
 from aflow.model.time import MAX_TIMESTAMP, Timestamp
-from aflow.operators.base import RAISED, OperatorContext, StateSize
+from aflow.operators.base import RAISED, OperatorContext, RowTimes, StateSize
 from aflow.operators.changed_keys import too_many
 from aflow.operators.joins.as_of_on_disk import DiskPendingRecords, DiskVersions
+from aflow.operators.joins.columns import stored_times
 from aflow.operators.joins.join import LATE_LEFT, LATE_RIGHT, Join, JoinFunction, JoinOperator
 from aflow.operators.joins.pending_records import PendingRecords
 from aflow.operators.joins.versions import Versions
@@ -174,6 +175,17 @@ class AsOfJoinOperator(JoinOperator):
 
     def _watermark_of(self, key: Hashable) -> Timestamp:
         return self._ahead.of(key, self.watermark) if self._ahead else self.watermark
+
+    def row_times(self) -> RowTimes:
+        tolerance = self._tolerance
+
+        def of_versions(data: bytes) -> Sequence[Timestamp]:
+            times = stored_times(data)
+            if tolerance is not None:
+                return (times[-1] + tolerance,)
+            return times[-1:] if len(times) > 1 else ()  # the newest one is kept
+
+        return {_PENDING: lambda data: stored_times(data)[:1], _VERSIONS: of_versions}
 
     def size(self) -> StateSize:
         if self._on_disk is not None:

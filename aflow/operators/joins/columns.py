@@ -45,3 +45,8 @@ def decoded(data: bytes, codec: Codec[Any]) -> tuple[list[Timestamp], list[Any],
         raise CodecError(f"{len(data)} stored bytes are not the columns of a join")
     times, values, *more = cast("list[list[Any]]", stored)  # as `encoded` wrote them
     return times, list(map(codec.decode, values)), more
+
+
+def stored_times(data: bytes) -> list[Timestamp]:
+    """Return the timestamps of columns that ``encoded`` has written, at least one."""
+    return cast("list[list[Timestamp]]", PLAIN.decode(data))[0]

@@ -38,7 +38,7 @@ from aflow.errors import OperatorError, RestoreError
 from aflow.model.batch import Batch
 from aflow.model.codecs import Codec
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Timestamp
-from aflow.operators.base import RAISED, OperatorContext, StateSize
+from aflow.operators.base import RAISED, OperatorContext, RowTimes, StateSize
 from aflow.operators.changed_keys import too_many
 from aflow.operators.joins.buffered_records import BufferedRecords
 from aflow.operators.joins.columns import insert
@@ -181,6 +181,9 @@ class IntervalJoinOperator(JoinOperator):
             timestamp -= self.delay
         if timestamp > MIN_TIMESTAMP:
             self.output.watermark(timestamp)
+
+    def row_times(self) -> RowTimes:
+        return {_LEFT: self._left.times_of, _RIGHT: self._right.times_of}
 
     def size(self) -> StateSize:
         if self._on_disk is not None:

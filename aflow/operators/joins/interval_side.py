@@ -10,7 +10,7 @@ from aflow.errors import FlowDefinitionError
 from aflow.machines.expiry import Expiry
 from aflow.model.time import MAX_TIMESTAMP, Timestamp
 from aflow.operators.joins.buffered_records import TimedRecord, TimedRecords
-from aflow.operators.joins.columns import Columns, cut, insert
+from aflow.operators.joins.columns import Columns, cut, insert, stored_times
 from aflow.operators.pieces import drained_slices, slices
 from aflow.state.defensive_copies import defensive_copy
 
@@ -69,6 +69,13 @@ class IntervalSide:
         #: With ``outer`` an entry for each record, otherwise one for each key.
         self.expiry: Final = Expiry(1 if outer else max(1, (last - first) // _CHECKS_PER_INTERVAL))
         self._recheck_after: Final = _RECHECK_AFTER * (last - first)
+
+    def times_of(self, data: bytes) -> tuple[Timestamp]:
+        """Return the time at which the stored records of a key act, as ``Operator.row_times``.
+
+        With ``outer`` the oldest one may be emitted alone. Otherwise all are dropped, unseen, with the newest one.
+        """
+        return (stored_times(data)[0 if self.outer else -1] + self.last,)
 
     def expired_until(self, watermark: Timestamp) -> Timestamp:
         """Return the largest timestamp that has expired at ``watermark``."""

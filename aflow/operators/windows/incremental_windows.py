@@ -163,6 +163,17 @@ class IncrementalWindows(Operator):
         self._emit_firings(firings)
         return len(firings)
 
+    def _copies(
+        self, pairs: Iterator[tuple[Hashable, Any]], window: TimeWindow
+    ) -> Iterator[tuple[Hashable, Any]]:
+        """Yield the pairs of key and accumulator of a window that is kept, with copies of accumulators."""
+        for key, held in pairs:
+            try:
+                copied = self._accumulation.copy(held)
+            except RAISED as exc:
+                raise self._failed(exc, key, window) from exc
+            yield key, copied
+
     def _failed(self, cause: BaseException, key: Hashable, window: TimeWindow) -> OperatorError:
         """Describe ``cause``, raised by a user function for the accumulator of ``key`` in ``window``."""
         return contents_failure(self.name, cause, key, window)

@@ -29,7 +29,7 @@ from aflow.model.keys import check_key
 from aflow.model.time import MAX_TIMESTAMP, Timestamp
 from aflow.model.windows import TimeWindow
 from aflow.operators.accumulation import Accumulation
-from aflow.operators.base import RAISED, OperatorContext, StateSize
+from aflow.operators.base import RAISED, OperatorContext, RowTimes, StateSize
 from aflow.operators.group_watermarks import GroupWatermarks
 from aflow.operators.windows.disk_panes import (
     AccumulatorRows,
@@ -48,6 +48,7 @@ from aflow.operators.windows.incremental_windows import (
 )
 from aflow.operators.windows.lateness import LATE
 from aflow.operators.windows.open_windows import OpenContents, joined_ranges, merged_panes
+from aflow.operators.windows.row_times import PaneTimes
 from aflow.operators.windows.staggers import Staggers, staggers_of, stored_staggers
 from aflow.operators.windows.two_stacks import Panes, TwoStacks, sums_around
 from aflow.state.gradual_capture import WaitingRows, waiting_rows
@@ -155,6 +156,11 @@ class PaneAggregateOperator(IncrementalWindows):
         if self._staggers is not None:
             self._staggers.restore(snapshot)
         yield from super().restore_in_pieces(snapshot)
+
+    def row_times(self) -> RowTimes:
+        windows_of = (lambda start: (start,)) if self._stacks is None else self._windows_of
+        times = PaneTimes(self._size, self._lateness, windows_of)
+        return {_PANES: times.of_pane, _FIRINGS: times.of_firings}
 
     def size(self) -> StateSize:
         """Count the accumulators of panes and the aggregates of ``TwoStacks`` as entries, and panes as timers."""
@@ -448,14 +454,6 @@ class PaneAggregateOperator(IncrementalWindows):
             yield from stacks.sums()
         except RAISED as exc:
             raise self._failed(exc, stacks.key, window) from exc
-
-    def _copies(self, pairs: Pairs, window: TimeWindow) -> Pairs:
-        for key, held in pairs:
-            try:
-                copied = self._accumulation.copy(held)
-            except RAISED as exc:
-                raise self._failed(exc, key, window) from exc
-            yield key, copied
 
     def _fire_again(self, key: Hashable, pane: Timestamp, fired: range, known: bool) -> None:
         """Fire kept windows again for a key with a new record in ``pane``, which all of them contain.

@@ -19,7 +19,7 @@ from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from heapq import heappop, heappush
 from itertools import chain
 from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from aflow.errors import FlowDefinitionError
 from aflow.machines.calls.on_error import Fail
@@ -28,7 +28,7 @@ from aflow.model.keys import check_key
 from aflow.model.time import MAX_TIMESTAMP, TimeDomain, Timestamp
 from aflow.model.windows import TimeWindow
 from aflow.operators.accumulation import Accumulation
-from aflow.operators.base import RAISED, OperatorContext, StateSize, unsupported
+from aflow.operators.base import RAISED, OperatorContext, RowTimes, StateSize, unsupported
 from aflow.operators.pieces import drained
 from aflow.operators.windows.disk_panes import distinct_keys
 from aflow.operators.windows.disk_sessions import (
@@ -162,6 +162,14 @@ class SessionAggregateOperator(IncrementalWindows):
                 self._insert(OpenSession(key, start, end, held, firings, bool(fired)))
             self._evict()
             yield
+
+    def row_times(self) -> RowTimes:
+        def of_session(data: bytes) -> tuple[Timestamp]:
+            stored = cast("tuple[object, int, Timestamp, int, int]", self._read(data))
+            _, _, end, _, fired = stored
+            return (self._due_at(end, fired=bool(fired)),)
+
+        return {_SESSIONS: of_session}
 
     def size(self) -> StateSize:
         """Count sessions as entries; each has one timer. On disk, all of them are read."""
@@ -316,8 +324,10 @@ class SessionAggregateOperator(IncrementalWindows):
         """Return the time at which a session fires, or is cleaned up if it has fired: at the end of
         time at the latest.
         """
-        kept = self._lateness if session.fired else 0
-        return min(session.end - 1 + kept, MAX_TIMESTAMP)
+        return self._due_at(session.end, fired=session.fired)
+
+    def _due_at(self, end: Timestamp, *, fired: bool) -> Timestamp:
+        return min(end - 1 + (self._lateness if fired else 0), MAX_TIMESTAMP)
 
     def _set_timer(self, session: OpenSession, due: Timestamp) -> None:
         if self._timers_on_disk is not None:

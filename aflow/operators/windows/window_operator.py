@@ -29,7 +29,7 @@ from aflow.machines.windows.window_timers import WindowTimers
 from aflow.model.batch import Batch
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, TimeDomain, Timestamp
 from aflow.model.windows import Windowed
-from aflow.operators.base import RAISED, OperatorContext, StateSize, is_of_record
+from aflow.operators.base import RAISED, OperatorContext, RowTimes, StateSize, is_of_record
 from aflow.operators.changed_keys import ChangedKeys, save_keys
 from aflow.operators.group_watermarks import no_group_ahead, restored_watermarks
 from aflow.operators.handler_results import TAKEN, iterable
@@ -48,6 +48,7 @@ from aflow.operators.windows.lateness import LATE, WindowLifetime
 from aflow.operators.windows.logic import WindowLogic
 from aflow.operators.windows.merging_windows import MergingWindows
 from aflow.operators.windows.open_windows import LiveEntries, OpenWindows, stored_windows
+from aflow.operators.windows.row_times import window_times
 from aflow.operators.windows.separate_windows import RecordWindows, SeparateWindows
 from aflow.operators.windows.staggers import staggers_of, stored_staggers
 from aflow.operators.windows.window_contents import (
@@ -280,6 +281,10 @@ class WindowOperator(ProcessFunctionOperator[WindowFunction[Any, Any, Any]]):
     def stored_state(self, snapshot: OperatorSnapshot, context: OperatorContext) -> ReadableState:
         key_codec = key_group_codec(context, self._logic.key_type)
         return stored_windows(snapshot.keyed, WINDOW_ROWS, key_codec, self._contents)
+
+    def row_times(self) -> RowTimes | None:
+        has_states = bool(declared_states(self._function))
+        return window_times(self._lifetime, WINDOW_ROWS, has_states=has_states)
 
     def size(self) -> StateSize:
         windows = sum(one.entries for one in self._windows)

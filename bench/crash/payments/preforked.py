@@ -8,19 +8,15 @@ from __future__ import annotations
 
 import os
 import runpy
-import signal
 import sys
 import threading
-import time
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import NoReturn
 
 # Imported here, so that the forked process need not.
 import fastapi_fraud.service  # noqa: F401 # pyright: ignore[reportUnusedImport]
 from aflow.errors import InternalError
-
-#: Seconds between two looks at the process.
-_CHECK_EVERY: Final = 0.005
+from bench.crash.fork_server import ended_status
 
 
 def main() -> None:
@@ -32,20 +28,7 @@ def main() -> None:
         if pid == 0:
             _serve(Path(line.strip()))
         print(f"started {pid}", flush=True)
-        print(f"ended {_status(pid)}", flush=True)
-
-
-def _status(pid: int) -> int:
-    """Wait until a process has ended. If the program that reads the output ends first, end both."""
-    parent = os.getppid()
-    while True:
-        done, status = os.waitpid(pid, os.WNOHANG)
-        if done:
-            return os.waitstatus_to_exitcode(status)
-        if os.getppid() != parent:
-            os.kill(pid, signal.SIGKILL)
-            sys.exit(1)
-        time.sleep(_CHECK_EVERY)
+        print(f"ended {ended_status(pid)}", flush=True)
 
 
 def _serve(errors: Path) -> NoReturn:

@@ -6,13 +6,13 @@ that a missing package is reported in one sentence.
 
 from __future__ import annotations
 
+from aflow.backfill.stream_progress import BatchReport, SourceProgress, StreamProgress
 from aflow_connectors.spark.backfill.api import backfill, explain
 from aflow_connectors.spark.backfill.results import Backfilled, Results, StepDone
 from aflow_connectors.spark.dataframe.map_async import map_async, schema_of
 from aflow_connectors.spark.dataframe.source import SparkSource
 from aflow_connectors.spark.environment import local_session
 from aflow_connectors.spark.stream.api import stream
-from aflow_connectors.spark.stream.progress import StreamProgress
 from aflow_connectors.spark.stream.query import StreamQuery
 from aflow_connectors.spark.stream.source import SparkStream
 from aflow_connectors.spark.stream.targets import EachEpoch
@@ -21,8 +21,10 @@ from aflow_connectors.spark.tables.table_sink import SparkTableSink
 
 __all__ = [
     "Backfilled",
+    "BatchReport",
     "EachEpoch",
     "Results",
+    "SourceProgress",
     "SparkSink",
     "SparkSource",
     "SparkStream",

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import re
+import sys
 from collections.abc import Callable
 from datetime import timedelta
 from threading import Event
@@ -19,6 +20,7 @@ from uuid import uuid4
 from anyio import CancelScope, CapacityLimiter, move_on_after, to_thread
 
 from aflow.errors import ConnectorError
+from aflow.model.distribution import with_extras
 from aflow_connectors.spark.environment import first_line
 
 if TYPE_CHECKING:
@@ -37,7 +39,8 @@ _SPARK_PACKAGES: Final = ("pyspark", "py4j", "grpc", "pyarrow")
 #: Lines without information, and prefixes of lines with information.
 _NOTHING: Final = re.compile(
     r"An error occurred while calling|An exception was thrown from|Exception thrown in awaitResult:$"
-    r"|at [\w.$/]+\(|\.\.\. \d+ more$"
+    r"|at [\w.$/]+\(|\.\.\. \d+ more$|Error from python worker:$"
+    r"|(?:[\w$]+\.)+[\w$]+(?:Exception|Error):$"
 )
 _PREFACE: Final = re.compile(
     r"^(?:Unknown error: |: |Caused by: |\([\w.$]+\) |(?:[\w$]+\.)+[\w$]+(?:Exception|Error): "
@@ -50,6 +53,13 @@ _TRACEBACK: Final = "Traceback (most recent call last):"
 CAUSED_BY: Final = "caused by"
 #: Prefix of aflow's errors, whose messages are self-contained.
 _OUR_ERROR: Final = re.compile(r"^aflow(?:\.\w+)+: ")
+#: Errors of workers whose Python is missing, or lacks what Spark and aflow need.
+_WORKER_PYTHON: Final = re.compile(
+    r"No module named '?(?:aflow\w*|msgspec|numpy|pandas|pyarrow|pyspark)\b|Cannot run program"
+    r"|PYTHON_VERSION_MISMATCH|PACKAGE_NOT_INSTALLED|UNSUPPORTED_PACKAGE_VERSION"
+)
+#: In the error of ``executor_function``, which has its own cure.
+_CURED: Final = "cannot import aflow"
 #: Start of the text after the frames.
 _END: Final = re.compile(r"^(?: SQLSTATE|\s+at |JVM stacktrace|Driver stacktrace)", re.MULTILINE)
 
@@ -167,10 +177,21 @@ def connector_error(
     exc: Exception, doing: str, error: type[ConnectorError] = ConnectorError
 ) -> ConnectorError:
     """Return a Spark error as an ``error``: one line that names ``doing``, with the frames of user code as a note."""
-    made = error(f"{doing} failed: {error_summary(exc)}")
+    summary = error_summary(exc)
+    made = error(f"{doing} failed: {summary}{_cure(summary)}")
     if frames := user_frames(exc):
         made.add_note(frames)
     return made
+
+
+def _cure(summary: str) -> str:
+    """Return the end of a message that names the cure, for a worker without a usable Python; empty for others."""
+    if _CURED in summary or not _WORKER_PYTHON.search(summary):
+        return ""
+    return (
+        f"; the Python of Spark's workers, PYSPARK_PYTHON, needs the version of the driver "
+        f"({sys.version_info.major}.{sys.version_info.minor}) and {with_extras('spark')}"
+    )
 
 
 def error_summary(exc: BaseException) -> str:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import sys
-from asyncio.subprocess import PIPE, Process
 from pathlib import Path
 from random import Random
 from tempfile import TemporaryDirectory
@@ -18,8 +17,7 @@ from aiohttp import web
 
 from tests.connectors.http.killed_job import COUNT, SOURCES, expected
 from tests.connectors.http.service import Ledger, Replaying, serving
-
-PROJECT = Path(__file__).parents[3]
+from tests.forked import Forked, ForkServer, fork_server
 
 
 class Service:
@@ -42,13 +40,15 @@ class Service:
         return len({(one["source"], one["n"]) for one in self.ledger.records})
 
 
-async def killed_jobs(folder: Path, kills: int, random: Random) -> tuple[int, Service]:
+async def killed_jobs(
+    forked: ForkServer, folder: Path, kills: int, random: Random
+) -> tuple[int, Service]:
     """Kill the job ``kills`` times at random moments; return the number of kills before it had posted everything."""
     service = Service(random)
     effective = 0
     async with serving(service.handle) as url:
         for number in range(kills + 1):
-            job = await _started(url, folder)
+            job = await forked.start("tests.connectors.http.killed_job", url, folder, errors=True)
             try:
                 if number < kills:
                     await _posts_more(service, job)
@@ -63,30 +63,20 @@ async def killed_jobs(folder: Path, kills: int, random: Random) -> tuple[int, Se
     return effective, service
 
 
-async def _started(url: str, folder: Path) -> Process:
-    return await asyncio.create_subprocess_exec(
-        sys.executable,
-        *("-m", "tests.connectors.http.killed_job", url, str(folder)),
-        cwd=PROJECT,
-        stdout=PIPE,
-        stderr=PIPE,
-    )
-
-
-async def _posts_more(service: Service, job: Process) -> None:
+async def _posts_more(service: Service, job: Forked) -> None:
     """Wait until the job has posted something, or everything is there already."""
     before = len(service.ledger.requests)
     while len(service.ledger.requests) == before and service.count < COUNT * len(SOURCES):
         await _runs(job)
 
 
-async def _all_posted(service: Service, job: Process) -> None:
+async def _all_posted(service: Service, job: Forked) -> None:
     while service.count < COUNT * len(SOURCES):
         await _runs(job)
     await asyncio.sleep(0.3)  # a later checkpoint would show a record that is posted twice
 
 
-async def _runs(job: Process) -> None:
+async def _runs(job: Forked) -> None:
     assert job.returncode is None, (await job.communicate())[1].decode()
     await asyncio.sleep(0.01)
 
@@ -98,8 +88,10 @@ def check(service: Service) -> None:
 
 @pytest.mark.slow
 @pytest.mark.asyncio
-async def test_each_result_is_applied_once_though_the_job_is_killed(tmp_path: Path) -> None:
-    effective, service = await killed_jobs(tmp_path, 3, Random(1))
+async def test_each_result_is_applied_once_though_the_job_is_killed(
+    forked: ForkServer, tmp_path: Path
+) -> None:
+    effective, service = await killed_jobs(forked, tmp_path, 3, Random(1))
 
     check(service)
     assert effective >= 2
@@ -109,8 +101,8 @@ def main(kills: int, seed: int = 0) -> None:
     """Print the number of kills while something was left to be posted."""
     done = 0
     while done < kills:
-        with TemporaryDirectory() as folder:
-            effective, service = asyncio.run(killed_jobs(Path(folder), 5, Random(seed)))
+        with TemporaryDirectory() as folder, fork_server() as forked:
+            effective, service = asyncio.run(killed_jobs(forked, Path(folder), 5, Random(seed)))
         check(service)
         done, seed = done + effective, seed + 1
         print(

@@ -28,7 +28,6 @@ from tests.connectors.processes import (
 # Only a part of it has types.
 aiomqtt: Any = import_module("aiomqtt")
 
-PROJECT: Final = Path(__file__).parents[3]
 
 #: Environment variable with the URL of a running broker to test with.
 ADDRESS: Final = "AFLOW_TEST_MQTT"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import json
-import sys
 import uuid
 from collections.abc import Awaitable, Callable
 from pathlib import Path
@@ -13,25 +12,20 @@ from random import Random
 import pytest
 
 from tests.connectors.mqtt.pipeline import COUNT
-from tests.connectors.mqtt.server import PROJECT, Mosquitto, Mqtt
+from tests.connectors.mqtt.server import Mosquitto, Mqtt
+from tests.forked import Forked, ForkServer
 
 pytestmark = [pytest.mark.asyncio, pytest.mark.slow]
 
 
 async def run(
+    forked: ForkServer,
     arguments: tuple[str, ...],
     checkpoints: int,
-    disturb: Callable[[asyncio.subprocess.Process], Awaitable[None]] | None = None,
+    disturb: Callable[[Forked], Awaitable[None]] | None = None,
 ) -> bool:
     """Run the pipeline, with ``disturb`` after so many checkpoints. Return True if it came to its end."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *("-m", "tests.connectors.mqtt.pipeline", *arguments),
-        cwd=PROJECT,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.PIPE,
-    )
-    assert process.stdout is not None
+    process = await forked.start("tests.connectors.mqtt.pipeline", *arguments, errors=True)
     async with asyncio.timeout(600):
         while line := await process.stdout.readline():
             checkpoints -= line == b"CheckpointInfo\n"
@@ -62,21 +56,21 @@ def in_files(folder: Path) -> list[int]:
 
 
 async def test_each_message_is_counted_once_though_the_job_is_killed(
-    mqtt: Mqtt, tmp_path: Path
+    forked: ForkServer, mqtt: Mqtt, tmp_path: Path
 ) -> None:
     topic = await made(mqtt)
     arguments = (mqtt.url, topic, str(tmp_path))
     random = Random(3)
     kills = 0
 
-    async def kill(process: asyncio.subprocess.Process) -> None:
+    async def kill(process: Forked) -> None:
         await asyncio.sleep(random.uniform(0, 0.1))
         process.kill()
 
     for _ in range(3):
-        kills += not await run(arguments, random.randint(1, 2), kill)
+        kills += not await run(forked, arguments, random.randint(1, 2), kill)
     (tmp_path / "go").touch()
-    while not await run(arguments, 0):
+    while not await run(forked, arguments, 0):
         pass
 
     assert kills == 3
@@ -85,16 +79,16 @@ async def test_each_message_is_counted_once_though_the_job_is_killed(
 
 
 async def test_each_message_is_counted_though_the_broker_is_killed(
-    own_broker: Mosquitto, tmp_path: Path
+    forked: ForkServer, own_broker: Mosquitto, tmp_path: Path
 ) -> None:
     mqtt = Mqtt(own_broker.url)
     topic = await made(mqtt)
 
-    async def restart(process: asyncio.subprocess.Process) -> None:
+    async def restart(process: Forked) -> None:
         own_broker.kill()
         own_broker.start()
         (tmp_path / "go").touch()
 
-    assert await run((mqtt.url, topic, str(tmp_path)), 2, restart)
+    assert await run(forked, (mqtt.url, topic, str(tmp_path)), 2, restart)
 
     assert set(in_files(tmp_path)) == set(range(COUNT))

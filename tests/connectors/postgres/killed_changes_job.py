@@ -11,7 +11,6 @@ import asyncio
 import sys
 import tempfile
 import time
-from asyncio.subprocess import PIPE, Process
 from datetime import timedelta
 from pathlib import Path
 from random import Random
@@ -20,8 +19,8 @@ from typing import Any, Final, NamedTuple
 import aflow as af
 from aflow_connectors.postgres import Change, PostgresChanges, PostgresSink, PostgresUpsert
 from tests.connectors.postgres.server import Server, execute, fetch, programs, running
+from tests.forked import Forked, ForkServer, fork_server
 
-PROJECT: Final = Path(__file__).parents[3]
 KEYS: Final = 2000
 
 SCHEMA: Final = (
@@ -75,14 +74,9 @@ async def work(address: str, folder: str, slot: str) -> None:
     await flow_of(address, slot).run(checkpointing=checkpointing, parallelism=2)
 
 
-async def started(address: str, folder: Path, slot: str) -> Process:
-    return await asyncio.create_subprocess_exec(
-        sys.executable,
-        *("-m", "tests.connectors.postgres.killed_changes_job", address, str(folder), slot),
-        cwd=PROJECT,
-        stdout=PIPE,
-        stderr=PIPE,
-    )
+async def started(forked: ForkServer, address: str, folder: Path, slot: str) -> Forked:
+    program = "tests.connectors.postgres.killed_changes_job"
+    return await forked.start(program, address, folder, slot, errors=True)
 
 
 async def change(address: str, random: Random, transactions: int) -> None:
@@ -95,7 +89,7 @@ async def change(address: str, random: Random, transactions: int) -> None:
         )
 
 
-async def more_than(address: str, count: int, job: Process) -> int:
+async def more_than(address: str, count: int, job: Forked) -> int:
     """Wait until the job has committed more than ``count`` changes. Return their number."""
     while True:
         ((found,),) = await fetch(address, "SELECT count(*) FROM seen")
@@ -105,7 +99,7 @@ async def more_than(address: str, count: int, job: Process) -> int:
         await asyncio.sleep(0.02)
 
 
-async def complete(address: str, job: Process) -> None:
+async def complete(address: str, job: Forked) -> None:
     """Wait until the job has written the last version of all rows. Fails after a while."""
     until = time.monotonic() + 300
     while wrong := await fetch(address, WRONG):
@@ -115,13 +109,19 @@ async def complete(address: str, job: Process) -> None:
 
 
 async def killed(
-    server: Server, address: str, slot: str, folder: Path, kills: int, random: Random
+    forked: ForkServer,
+    server: Server,
+    address: str,
+    slot: str,
+    folder: Path,
+    kills: int,
+    random: Random,
 ) -> None:
     """Kill the job, and the server once in ten times, and compare. Raises ``AssertionError``."""
     await execute(address, *SCHEMA)
     committed = 0
     for number in range(kills):
-        job = await started(address, folder, slot)
+        job = await started(forked, address, folder, slot)
         committed = await more_than(address, committed, job)
         await change(address, random, 5)
         await asyncio.sleep(random.uniform(0, 0.2))
@@ -133,7 +133,7 @@ async def killed(
         job.kill()
         await job.communicate()
         await change(address, random, 1)
-    job = await started(address, folder, slot)
+    job = await started(forked, address, folder, slot)
     try:
         await complete(address, job)
     finally:
@@ -145,8 +145,12 @@ async def killed(
 async def _by_hand(kills: int) -> None:
     found = programs()
     assert found is not None
-    with running(found) as server, tempfile.TemporaryDirectory() as folder:
-        await killed(server, server.address, "killed", Path(folder), kills, Random(kills))
+    with (
+        fork_server() as forked,
+        running(found) as server,
+        tempfile.TemporaryDirectory() as folder,
+    ):
+        await killed(forked, server, server.address, "killed", Path(folder), kills, Random(kills))
         rows: list[tuple[Any, ...]] = await fetch(server.address, "SELECT count(*) FROM seen")
         print(f"{kills} kills, {rows[0][0]} changes, each written once")
 

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import sys
-from asyncio.subprocess import PIPE, Process
 from pathlib import Path
 
 import pytest
@@ -12,8 +10,7 @@ import pytest
 from tests.connectors.postgres.conftest import Database
 from tests.connectors.postgres.killed_job import COUNT, KEYS, SIZE
 from tests.connectors.postgres.server import Server
-
-PROJECT = Path(__file__).parents[3]
+from tests.forked import Forked, ForkServer
 
 EXPECTED = f"""
     SELECT key, to_timestamp(second / {SIZE} * {SIZE}) AS start, sum(id)::integer AS total
@@ -21,19 +18,13 @@ EXPECTED = f"""
 
 
 async def started(
-    database: Database, folder: Path, parallelism: int, *, last: int = COUNT
-) -> Process:
-    return await asyncio.create_subprocess_exec(
-        sys.executable,
-        *("-m", "tests.connectors.postgres.killed_job"),
-        *(database.address, str(folder), str(parallelism), str(last)),
-        cwd=PROJECT,
-        stdout=PIPE,
-        stderr=PIPE,
-    )
+    forked: ForkServer, database: Database, folder: Path, parallelism: int, *, last: int = COUNT
+) -> Forked:
+    job = ("tests.connectors.postgres.killed_job", database.address, folder, parallelism, last)
+    return await forked.start(*job, errors=True)
 
 
-async def more_than(database: Database, count: int, job: Process) -> int:
+async def more_than(database: Database, count: int, job: Forked) -> int:
     """Wait until the job has committed more than ``count`` rows. Return their number."""
     while True:
         ((found,),) = await database.fetch("SELECT count(*) FROM appended")
@@ -46,7 +37,7 @@ async def more_than(database: Database, count: int, job: Process) -> int:
 @pytest.mark.slow
 @pytest.mark.asyncio
 async def test_each_result_is_written_once_though_the_job_and_the_server_are_killed(
-    database: Database, own_server: Server, tmp_path: Path
+    forked: ForkServer, database: Database, own_server: Server, tmp_path: Path
 ) -> None:
     await database.execute(
         "CREATE TABLE events (id integer PRIMARY KEY, key integer NOT NULL, second integer NOT NULL)",
@@ -58,11 +49,11 @@ async def test_each_result_is_written_once_though_the_job_and_the_server_are_kil
 
     for number, parallelism in enumerate((1, 3, 2), start=1):
         # However late it is killed, rows remain for the next one.
-        job = await started(database, tmp_path, parallelism, last=number * COUNT // 4)
+        job = await started(forked, database, tmp_path, parallelism, last=number * COUNT // 4)
         committed = await more_than(database, committed, job)
         job.kill()
         await job.communicate()
-    job = await started(database, tmp_path, 2)
+    job = await started(forked, database, tmp_path, 2)
     await more_than(database, committed, job)
     own_server.kill()
     own_server.start()

@@ -11,7 +11,7 @@ import pytest
 import aflow as af
 from aflow.testing import At, CollectSink, Pause, ScriptedSource, run_flow
 from aflow.testing.scripted_source import Line
-from tests.runtime.calls.questions import ORDERS, SECOND, Service, ask, asked
+from tests.runtime.calls.questions import HOUR, ORDERS, SECOND, Service, ask, asked
 
 
 @pytest.mark.parametrize("order", ORDERS)
@@ -66,6 +66,51 @@ def test_all_calls_are_in_flight_within_a_few_passes_if_none_ends() -> None:
 
     assert (service.most, outcome.took) == (2_000, SECOND)
     assert len(sink.values) == 2_000
+
+
+class Passes:
+    """Counts started calls by pass of the loop. A pass may be counted with the following one."""
+
+    def __init__(self) -> None:
+        self.started: list[int] = []
+        self._is_open = False
+
+    async def call(self, number: int) -> int:
+        if not self._is_open:
+            self._is_open = True
+            self.started.append(0)
+            asyncio.get_running_loop().call_soon(self._close)
+        self.started[-1] += 1
+        await asyncio.sleep(1)
+        return number
+
+    def _close(self) -> None:
+        self._is_open = False
+
+
+@pytest.mark.parametrize("order", ORDERS)
+@pytest.mark.parametrize("timeout", [None, HOUR])
+def test_not_all_calls_that_end_together_let_another_start_in_that_pass_of_the_loop(
+    order: str, timeout: timedelta | None
+) -> None:
+    passes = Passes()
+    flow, sink = af.Flow("calls"), CollectSink[int]()
+    numbers = flow.source(range(3_000), name="numbers")
+    options = af.calls.CallOptions[int](capacity=1_000, timeout=timeout)
+    if order == "by key":
+        called = numbers.key_by(lambda number: number).map_async(
+            passes.call, name="calls", **options
+        )
+    else:
+        options["ordered"] = order == "ordered"
+        called = numbers.map_async(passes.call, **options)
+    called.to(sink)
+
+    outcome = run_flow(flow)
+
+    assert max(passes.started) <= 400
+    assert outcome.took == 3 * SECOND
+    assert sorted(sink.values) == list(range(3_000))
 
 
 def falling(number: int) -> float:

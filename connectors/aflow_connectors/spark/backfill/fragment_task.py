@@ -24,13 +24,14 @@ import msgspec
 from aflow.backfill.blocks import ExitBatch, InputRows
 from aflow.backfill.continuation import Continuation, StepFiles
 from aflow.backfill.epoch_time import StreamWatermarks
-from aflow.backfill.epochs import needs_complete_part, write_epoch_part
 from aflow.backfill.exchange import ExitEncoder, decode_block
 from aflow.backfill.fragment_run import FragmentResult, Partition, StateReader, run_fragment
 from aflow.backfill.fragments import Fragment, FragmentPlan
 from aflow.backfill.merge import BlockMerger
 from aflow.backfill.portable_fragment import check_picklable, portable_copy
 from aflow.backfill.savepoint import encoded_part
+from aflow.backfill.state_cache import StateCache, StateOwner
+from aflow.backfill.task_state import CacheUse, TaskPlace, TaskState
 from aflow.errors import ConnectorError
 from aflow.model.key_groups import KeyGroupRange, ranges
 from aflow.model.time import MIN_TIMESTAMP, Timestamp
@@ -62,6 +63,10 @@ class TaskEpoch:
     watermarks: StreamWatermarks
     folder: Path
     """Folder with the state of the stream."""
+    query: str = ""
+    """Unique for each driver."""
+    cache_bytes: int = 0
+    """Bytes of state that a worker process keeps; 0 for none."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,14 +101,20 @@ class FragmentTask:
 
 
 def execute(
-    task: FragmentTask, number: int, batches: Iterator[Any], *, digest: str = ""
+    task: FragmentTask,
+    number: int,
+    batches: Iterator[Any],
+    *,
+    digest: str = "",
+    cache: StateCache | None = None,
 ) -> Iterator[Any]:
     """Run the fragment over partition ``number``, whose rows are the Arrow ``batches``; yield Arrow batches.
 
-    Resources of the calls are kept in this process under ``digest``, which identifies ``task``.
+    Resources of the calls are kept in this process under ``digest``, which identifies ``task``, and state of an epoch
+    in ``cache``.
     """
     upstream_reports: list[Any] = []
-    execution = _Execution(task, number, digest)
+    execution = _Execution(task, number, digest, cache)
     execution.read_state()
     batches_out = bridged(execution.blocks(batches, upstream_reports), execution.work)
     with ResultFiles(task.files, number) as files, closing(batches_out):
@@ -128,7 +139,9 @@ def decode(columns: RowsOut, batches: Iterator[Any]) -> Iterator[Any]:
 class _Execution:
     """One fragment over one partition."""
 
-    def __init__(self, task: FragmentTask, number: int, digest: str) -> None:
+    def __init__(
+        self, task: FragmentTask, number: int, digest: str, cache: StateCache | None
+    ) -> None:
         self._task = task
         self._number = number
         self._digest = digest
@@ -141,7 +154,20 @@ class _Execution:
         #: Place of the next emitted record block.
         self._place = (fragment | number) << _BLOCK_BITS
         self._restored: StateReader | None = None
+        #: The state of a keyed fragment in an epoch.
+        self._state = None if task.epoch is None else self._state_of(task.epoch, cache)
         self._result: FragmentResult | None = None
+
+    def _state_of(self, epoch: TaskEpoch, cache: StateCache | None) -> TaskState | None:
+        if not self._keyed:
+            return None
+        step, groups = self._task.fragment.head.name, self._groups
+        owner = StateOwner(epoch.folder, epoch.query, self._digest, groups)
+        use = None
+        if cache is not None and epoch.cache_bytes:
+            use = CacheUse(cache, owner, epoch.cache_bytes)
+        place = TaskPlace(epoch.folder, epoch.number, step, self._number, groups)
+        return TaskState(place, self._task.restored, use)
 
     def read_state(self) -> None:
         """Read the stored state of the partition; blocks.
@@ -155,7 +181,9 @@ class _Execution:
                 f"executor {socket.gethostname()} cannot see {task.restored_from}, from which flow {task.flow!r} "
                 f"continues: it must be in a folder that driver and executors see alike"
             )
-        if task.restored is not None:
+        if self._state is not None:
+            self._state.read()
+        elif task.restored is not None:
             self._restored = task.restored.read_ahead(self._groups)
 
     @property
@@ -166,7 +194,8 @@ class _Execution:
     def blocks(self, batches: Iterator[Any], upstream_reports: list[Any]) -> Iterator[InputRows]:
         """Yield the rows of the partition; append the reports of upstream fragments to ``upstream_reports``."""
         if self._keyed:
-            return self._exchanged_rows(batches, upstream_reports)
+            rows = self._exchanged_rows(batches, upstream_reports)
+            return rows if self._state is None else self._state.look_ahead(rows)
         return self._source_rows(batches)
 
     def _source_rows(self, batches: Iterator[Any]) -> Iterator[InputRows]:
@@ -218,9 +247,7 @@ class _Execution:
             begins=task.begins,
             key_groups=task.key_groups,
             watermarks=None if task.epoch is None else task.epoch.watermarks.of(task.fragment),
-            changes=self._keyed
-            and task.epoch is not None
-            and not needs_complete_part(task.restored, task.epoch.folder, self._groups),
+            changes=self._state is not None and not self._state.needs_complete_part,
         )
         async with pooled_resources(self._digest, task.fragment, task.flow) as resources:
             self._result = await run_fragment(
@@ -229,6 +256,7 @@ class _Execution:
                 inbox,
                 outbox,
                 restored=self._restored,
+                selector=self._state,
                 resources=resources,
                 flow=task.flow,
             )
@@ -254,9 +282,9 @@ class _Execution:
         if result is None:
             raise ConnectorError(f"partition {self._number} has ended without an end")
         state, part = "", None
-        if self._keyed and self._task.epoch is not None:
-            epoch, step = self._task.epoch, self._task.fragment.head.name
-            part = write_epoch_part(epoch.folder, epoch.number, step, self._number, result.state)
+        bytes_read = 0
+        if self._state is not None:
+            part, bytes_read = self._state.write(result.state), self._state.bytes_read
         elif self._keyed and self._task.until is not None:
             chunks = encoded_part(result.state)
             if self._task.state is not None:
@@ -274,8 +302,11 @@ class _Execution:
             files=files,
             state=state,
             part=part,
+            state_read=bytes_read,
             newest=dict(result.newest),
             splits={step: dict(some) for step, some in result.splits.items()},
+            counted=dict(result.counted),
+            entries=result.entries,
         )
         to = self._number % self._task.subtasks
         yield _rows([REPORT], [to], [0], [MIN_TIMESTAMP], [0], [msgspec.json.encode(counts)])

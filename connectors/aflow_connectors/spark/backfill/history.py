@@ -19,7 +19,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
-from shutil import rmtree
 from typing import TYPE_CHECKING, Any, Final
 
 from aflow.connect import Committable
@@ -41,7 +40,7 @@ from aflow_connectors.spark.backfill.destinations import (
     TableDestination,
 )
 from aflow_connectors.spark.backfill.executor_files import FileTarget
-from aflow_connectors.spark.backfill.folders import uri_of
+from aflow_connectors.spark.backfill.folders import remove_folder, uri_of
 from aflow_connectors.spark.backfill.prepared_folder import CLAIM, PreparedFolder
 from aflow_connectors.spark.dataframe.columns import RowsOut
 from aflow_connectors.spark.dataframe.schema import declared
@@ -64,6 +63,8 @@ if TYPE_CHECKING:
 
 #: Folders for files that are not pending yet.
 _HIDDEN: Final = ".history-"
+#: Prefix of their names until they are locked.
+_UNLOCKED: Final = ".new"
 
 
 def history_folder(
@@ -111,7 +112,7 @@ class _HistoryFolder(PreparedFolder, Destination):
         with self.errors():
             make_folder(self.path)
             # Created under another name until it is locked: an unlocked folder counts as abandoned.
-            made = self.path.absolute() / f".new{self._hidden.name}"
+            made = self.path.absolute() / f"{_UNLOCKED}{self._hidden.name}"
             made.mkdir()
             self._claim = self.claimed(made / CLAIM)
             made.rename(self._hidden)
@@ -152,10 +153,10 @@ class _HistoryFolder(PreparedFolder, Destination):
 
     def _remove_abandoned(self) -> None:
         """Remove the folders of killed backfills."""
-        for one in self.path.glob(f"{_HIDDEN}*"):
+        for one in (*self.path.glob(f"{_HIDDEN}*"), *self.path.glob(f"{_UNLOCKED}{_HIDDEN}*")):
             # The lock file proves it: only aflow writes one.
             if is_lock(one / CLAIM) and not is_claimed(one / CLAIM, remove=False):
-                rmtree(one, ignore_errors=True)
+                remove_folder(one, last=CLAIM)
 
 
 class HistoryFolderFiles(_HistoryFolder, FilesDestination):

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final
 from uuid import uuid4
 
-from aflow_connectors.files.output.lock_file import Claim
+from aflow_connectors.files.output.lock_file import Claim, is_lock
 from aflow_connectors.files.output.manifest import Fingerprint
 from aflow_connectors.files.output.ownership import OwnedFolder
 from aflow_connectors.files.output.pieces import FolderRecovery, Pieces, PreparedPiece
@@ -21,6 +22,18 @@ from aflow_connectors.spark.tables.folder_sink import SparkSink, folder_parts
 
 #: The lock file in a hidden folder.
 CLAIM: Final = ".claim"
+
+
+def is_left(folder: Path) -> bool:
+    """Return True if a driver has made this hidden folder. If that was killed, the folder may be removed.
+
+    The lock file proves it: only aflow writes one. A driver that was killed early has left an empty file or none.
+    """
+    if is_lock(folder / CLAIM):
+        return True
+    with suppress(OSError):
+        return all(one.name == CLAIM and not one.lstat().st_size for one in folder.iterdir())
+    return False
 
 
 class PreparedFolder(OwnedFolder):

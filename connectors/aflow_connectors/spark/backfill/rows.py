@@ -9,6 +9,7 @@ import msgspec
 
 from aflow.backfill.epochs import EpochPart
 from aflow.backfill.fragments import Exit, Fragment
+from aflow.backfill.step_totals import StepCount
 
 #: ``exit``: number of the exit by which a record leaves its fragment, or one of the markers below. ``part``: partition
 #: of the reader that receives the row, or the partition that it reports on. ``input``: input of the reader's head.
@@ -40,10 +41,16 @@ class StepCounts(msgspec.Struct, frozen=True):
     """Name of the file with its state; empty if there is none."""
     part: EpochPart | None = None
     """State of the partition at the end of an epoch of a stream."""
+    state_read: int = 0
+    """Bytes of stored state that it read from files."""
     newest: dict[str, int] = {}
     """Newest timestamp (epoch ms), by the step that assigns timestamps to records of a source."""
     splits: dict[str, dict[str, int]] = {}
     """The same by split of the source."""
+    counted: dict[str, StepCount] = {}
+    """All counters of each step, in an epoch of a stream."""
+    entries: tuple[int, int] = (0, 0)
+    """Number of values in the state of the partition, before and after an epoch of a stream."""
 
 
 def records_into(exits: Sequence[tuple[Fragment, Exit]], counts: Iterable[StepCounts]) -> int:

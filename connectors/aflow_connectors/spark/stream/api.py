@@ -23,6 +23,9 @@ if TYPE_CHECKING:
 
     from aflow_connectors.spark.stream.targets import StreamTarget
 
+#: Default of the bytes of state that a worker process keeps.
+STATE_CACHE: Final = 256 << 20
+
 #: Shortest time between two batches.
 _SHORTEST: Final = timedelta(milliseconds=1)
 
@@ -41,21 +44,23 @@ def stream(
     savepoint: str | PathLike[str] | None = None,
     parallelism: int | None = None,
     key_groups: int = DEFAULT_KEY_GROUPS,
+    state_cache: int = STATE_CACHE,
 ) -> StreamQuery:
     """Return a query that runs a flow on Spark as a stream of micro-batches, exactly once.
 
     ``build``, ``session`` and ``key_groups`` are as for ``backfill``. ``sources`` maps the name of each source step to
-    a ``SparkStream``. ``sinks`` maps the name of each sink step to the destination of its records: a ``SparkSink`` with
-    a schema, in which each record is exactly once; ``EachEpoch(function)``, which is called with the records of each
-    epoch, at least once; or None to drop them.
+    a ``SparkStream``, and ``sinks`` that of each sink step to a destination: a ``SparkSink`` with a schema, in which
+    each record is exactly once; ``EachEpoch(function)``, called with the records of each epoch, at least once; or None.
 
-    ``state`` is a folder (a path or ``file:`` URI) that driver and executors share, and that belongs to this stream: it
-    has the state and the output of each epoch, and Spark's checkpoint. A query over a folder with epochs continues from
-    the last committed one, whatever ended the query before. ``every`` is the interval of Spark's trigger: an epoch runs
-    for each batch of new rows, and one without rows if time can advance and no rows arrive for that long.
+    ``state`` is a folder (a path or ``file:`` URI) of this stream, which driver and executors share: it has the state
+    and the output of each epoch, and Spark's checkpoint. A query over a folder with epochs continues from the last
+    committed one. ``every`` is the interval of Spark's trigger: an epoch runs for each batch of new rows, and one
+    without rows if time can advance and no rows arrive for that long. The watermark of an epoch follows from the
+    records of the epochs before it, as in Spark; the rules of lateness are those of the live job.
 
-    The watermarks of an epoch follow from the records of the epochs before it. ``parallelism`` is the number of tasks
-    of each keyed step, by default Spark's shuffle partitions, at most ``key_groups``; it may differ in each query.
+    ``parallelism`` is the number of tasks of each keyed step, by default the number of Spark's shuffle partitions, at
+    most ``key_groups``; it may differ in each query. Each Python worker keeps ``state_cache`` bytes of state, as
+    estimated, from one epoch to the next (0 for none); other state is read from files.
 
     ``restore`` is the savepoint of a backfill or of an earlier stream, with which the first query over ``state``
     begins: it skips records before the end of that one. State without a place in the flow is refused, unless
@@ -69,8 +74,7 @@ def stream(
     ``CheckpointError`` for a state folder in use, and ``SinkError`` for a destination that already has output.
     """
     check_packages()
-    _check_sources(sources)
-    _check_interval(every)
+    _check(sources, every, state_cache)
     folders = StreamFolders(state, restore, savepoint, _end(until, savepoint), allow_dropped_state)
     graph, plan = plan_build(build, sources, sinks, key_groups, can_be_late=True)
     # Imported after the check: the module needs the packages.
@@ -85,6 +89,7 @@ def stream(
         open=partial(opened_stream, graph, plan, split_sources=_with_splits(sources)),
         every=every,
         parallelism=parallelism,
+        state_cache=state_cache,
     )
     return StreamQuery(plan.flow, partial(prepare_stream, arguments))
 
@@ -93,10 +98,16 @@ def _with_splits(sources: Mapping[str, SparkStream[Any]]) -> list[str]:
     return [name for name, one in sources.items() if one.split is not None]
 
 
-def _check_interval(every: object) -> None:
+def _check(sources: Mapping[str, object], every: object, state_cache: object) -> None:
+    _check_sources(sources)
     if not isinstance(every, timedelta) or every < _SHORTEST:
         raise FlowDefinitionError(
             f"every= is the interval between batches, a timedelta of 1 ms or more, not {shown(every)}"
+        )
+    if type(state_cache) is not int or state_cache < 0:
+        raise FlowDefinitionError(
+            f"state_cache= is the number of bytes of state that each Python worker keeps, 0 for none, not "
+            f"{shown(state_cache)}"
         )
 
 

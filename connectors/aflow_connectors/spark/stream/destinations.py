@@ -14,21 +14,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from contextlib import suppress
 from inspect import isawaitable, iscoroutine
 from pathlib import Path
-from shutil import rmtree
 from typing import TYPE_CHECKING, Any, Final, TypeAlias
 
 from aflow.connect import Committable
 from aflow.errors import FlowDefinitionError, SinkError, described
-from aflow_connectors.files.output.lock_file import is_lock, make_folder, sync_folder
+from aflow_connectors.files.output.lock_file import make_folder, sync_folder
 from aflow_connectors.files.output.names import Parts
 from aflow_connectors.files.output.pieces import Pieces, PreparedPiece
 from aflow_connectors.spark.backfill.destinations import declared_columns
 from aflow_connectors.spark.backfill.executor_files import FileTarget
-from aflow_connectors.spark.backfill.folders import clear_folder
-from aflow_connectors.spark.backfill.prepared_folder import CLAIM, PreparedFolder
+from aflow_connectors.spark.backfill.folders import clear_folder, remove_folder
+from aflow_connectors.spark.backfill.prepared_folder import CLAIM, PreparedFolder, is_left
 from aflow_connectors.spark.calls import connector_error, is_spark_error
 from aflow_connectors.spark.dataframe.columns import RowsOut
 from aflow_connectors.spark.dataframe.schema import declared
@@ -120,10 +118,8 @@ class EpochFolder(PreparedFolder, EpochDestination):
     def _remove_abandoned(self) -> None:
         """Remove the folders of killed drivers. The lock of the sink proves that none of them is alive."""
         for one in self.path.absolute().glob(f"{_HIDDEN}*"):
-            # The lock file proves it: only aflow writes one.
-            if is_lock(one / CLAIM) or (one.is_dir() and not any(one.iterdir())):
-                with suppress(OSError):
-                    rmtree(one)
+            if is_left(one):
+                remove_folder(one, last=CLAIM)
 
 
 class EpochCall(EpochDestination):

@@ -1,7 +1,7 @@
 """One fragment of an epoch on an executor.
 
-The fragment is pickled once for a stream, so that worker processes keep it, and its resources, between epochs. What
-differs from epoch to epoch is sent beside it.
+The fragment is pickled once for a stream, so that worker processes keep it, its resources, and the state of the tasks
+that they have run, between epochs. What differs from epoch to epoch is sent beside it.
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 import pickle
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, Final
 
 from aflow.backfill.continuation import StepFiles
+from aflow.backfill.state_cache import StateCache
 from aflow_connectors.spark.backfill.fragment_task import (
     FragmentTask,
     TaskEpoch,
@@ -20,6 +21,9 @@ from aflow_connectors.spark.backfill.fragment_task import (
     execute,
 )
 from aflow_connectors.spark.executor.functions import MapBatches, Payload, executor_function
+
+#: The state that this worker process keeps, of all streams. Only the thread that runs tasks uses it.
+_CACHE: Final = StateCache()
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,4 +53,4 @@ def run_epoch_partition(payload: Payload[WithClasses], batches: Iterator[Any]) -
         restored_from=folder if restored is None else restored.folder,
         restored=restored,
     )
-    return execute(task, current_partition(), batches, digest=payload.digest)
+    return execute(task, current_partition(), batches, digest=payload.digest, cache=_CACHE)

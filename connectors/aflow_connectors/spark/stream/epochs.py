@@ -19,12 +19,21 @@ import shutil
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from time import monotonic
+from time import monotonic, time_ns
 from typing import TYPE_CHECKING
+from uuid import uuid4
 
 from aflow.backfill.epoch_state import EpochState
 from aflow.backfill.fragments import Fragment, FragmentPlan
-from aflow.backfill.stream_recovery import SPARK, STAGING
+from aflow.backfill.stream_progress import (
+    BatchReport,
+    EpochPosition,
+    EpochReport,
+    ProgressRecorder,
+    StreamProgress,
+    entries_after,
+)
+from aflow.backfill.stream_recovery import SPARK, STAGING, last_planned_batch
 from aflow.connect import Committable
 from aflow.errors import CheckpointError, ConnectorError, described
 from aflow_connectors.spark.backfill.driver import table_of_exits
@@ -40,7 +49,6 @@ from aflow_connectors.spark.stream.destinations import (
     publish_former,
 )
 from aflow_connectors.spark.stream.epoch_task import EpochContext, epoch_function
-from aflow_connectors.spark.stream.progress import StreamProgress
 from aflow_connectors.spark.stream.rows import StreamRows
 
 if TYPE_CHECKING:
@@ -60,14 +68,25 @@ class Epochs:
     subtasks: int
     interval: float
     """Seconds between two triggers."""
+    cache_bytes: int
+    """Bytes of state that a worker process keeps; 0 for none."""
+    query: str = field(default_factory=lambda: uuid4().hex)
+    """Identity of this driver. Jobs of a killed one may go on, and write into the staging folder of theirs."""
+    _recorder: ProgressRecorder = field(init=False)
+    #: Number of the last batch that an earlier query has begun; None if there is none.
+    _begun: int | None = field(init=False, default=None)
     _is_ended: bool = False
     _is_cancelled: bool = False
     #: True until an epoch of this query is committed: the next one may repeat the epoch of a killed driver.
     _may_repeat: bool = True
-    _records: int = 0
-    _per_second: float = 0.0
-    _results: dict[str, int] = field(default_factory=dict[str, int])
-    _seconds: dict[str, float] = field(default_factory=dict[str, float])
+
+    def __post_init__(self) -> None:
+        self._recorder = ProgressRecorder(
+            self.flow,
+            steps=dict.fromkeys(node.name for one in self.plan.fragments for node in one.nodes),
+            sinks=self.sinks,
+            interval=self.interval,
+        )
 
     @property
     def plan(self) -> FragmentPlan:
@@ -92,11 +111,11 @@ class Epochs:
 
         Raises ``SinkError`` for output of others, and ``RestoreError`` for output that was lost.
         """
-        self._results = dict.fromkeys(self.sinks, 0)
         shutil.rmtree(self._staging, ignore_errors=True)
         for sink in self.state.sinks_with_output:
             if not isinstance(self.sinks.get(sink), EpochFolder):
                 publish_former(sink, self.state.output_of(sink))
+        self._begun = last_planned_batch(self.state.store.folder)
         self.state.begin(
             {
                 sink: one.recover(self.state.output_of(sink))
@@ -105,6 +124,7 @@ class Epochs:
             }
         )
         self.state.finish(self.subtasks)
+        self._recorder.begin(self._position())
 
     def end(self) -> None:
         """Release locks and remove temporary files, once: then another query may own the folder."""
@@ -127,6 +147,8 @@ class Epochs:
     def run_batch(self, rows: DataFrame, batch: int) -> None:
         """Run the epoch of Spark's ``batch``, unless it was committed."""
         last, source = self.state.position.batch, self.rows.of_source
+        if self._begun is not None and batch <= self._begun:
+            self._recorder.on_replay()
         if last is None or batch > last:
             self._run(rows.sparkSession, lambda one: source(one.head.name, rows), batch)
 
@@ -141,18 +163,28 @@ class Epochs:
         )
 
     def progress(self) -> StreamProgress:
-        """Return the progress up to the last committed epoch."""
+        """Return the progress up to the last committed epoch; in any thread."""
+        return self._recorder.progress(time_ns() // 1_000_000)
+
+    @property
+    def batch(self) -> int | None:
+        """Spark's number of the last batch of a committed epoch."""
+        return self.state.position.batch
+
+    def on_batch(self, report: BatchReport) -> None:
+        """Record the report of Spark on a batch that it has completed."""
+        self._recorder.on_batch(report)
+
+    def _position(self) -> EpochPosition:
         state = self.state
-        return StreamProgress(
-            flow=self.flow,
+        return EpochPosition(
             epoch=state.last.id,
             batch=state.position.batch,
             watermark=state.watermark,
-            records=self._records,
-            records_per_second=self._per_second,
+            earned=state.position.earned,
             state_bytes=state.size,
-            results=dict(self._results),
-            seconds=dict(self._seconds),
+            state_entries=state.position.entries,
+            committed_at=state.last.completed_at,
             savepoint=state.savepoint if state.is_finished else None,
         )
 
@@ -175,12 +207,14 @@ class Epochs:
     ) -> None:
         began = monotonic()
         state, number = self.state, self.state.last.id + 1
-        staging = self._staging / str(number)
+        has_rows = batch != state.position.batch
+        staging = self._staging / self.query / str(number)
         try:
             staging.mkdir(parents=True)
         except OSError as exc:
             raise CheckpointError(f"{staging} cannot be made: {described(exc)}") from exc
-        epoch = TaskEpoch(number, state.watermarks(waited=waited), state.store.folder)
+        watermarks, folder = state.watermarks(waited=waited), state.store.folder
+        epoch = TaskEpoch(number, watermarks, folder, self.query, self.cache_bytes)
         runner = self._runner(session, rows, staging, epoch)
         for fragment in self.plan.fragments:
             self._refuse_cancelled()
@@ -203,6 +237,9 @@ class Epochs:
             output,
             batch=batch,
             subtasks=self.subtasks,
+            entries=entries_after(
+                state.position.entries, [(one.part, one.entries) for one in counts]
+            ),
             splits=[one.splits for one in counts],
         )
         self._may_repeat = False
@@ -212,12 +249,12 @@ class Epochs:
         shutil.rmtree(staging, ignore_errors=True)
         state.store.clean(state.last)
         ended = monotonic()
-        self._seconds = {
+        seconds = {
             "fragments": computed - began,
             "results": written - computed,
             "commit": ended - written,
         }
-        self._count(counts, ended - began)
+        self._record(counts, seconds, has_rows=has_rows)
 
     def _runner(
         self,
@@ -266,16 +303,20 @@ class Epochs:
                 destination.call(table, epoch)
         return ()
 
-    def _count(self, counts: Sequence[StepCounts], seconds: float) -> None:
+    def _record(
+        self, counts: Sequence[StepCounts], seconds: Mapping[str, float], *, has_rows: bool
+    ) -> None:
         sources = {one.head.name for one in self.plan.fragments if not one.keyed}
-        records = sum(
-            out for one in counts for name, (_, out) in one.steps.items() if name in sources
+        report = EpochReport(
+            steps=[one.counted for one in counts],
+            records=sum(
+                out for one in counts for name, (_, out) in one.steps.items() if name in sources
+            ),
+            results={sink: records_into(self.plan.exits_into(sink), counts) for sink in self.sinks},
+            seconds=seconds,
+            state_bytes_read=sum(one.state_read for one in counts),
         )
-        self._records += records
-        if records:
-            self._per_second = records / seconds
-        for sink in self.sinks:
-            self._results[sink] += records_into(self.plan.exits_into(sink), counts)
+        self._recorder.on_epoch(self._position(), report, has_rows=has_rows)
 
     def _destinations(self) -> list[AnyEpochDestination]:
         return [one for one in self.sinks.values() if one is not None]

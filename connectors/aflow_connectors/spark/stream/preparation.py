@@ -34,6 +34,7 @@ from aflow_connectors.spark.stream.destinations import (
 from aflow_connectors.spark.stream.epochs import Epochs
 from aflow_connectors.spark.stream.rows import StreamRows
 from aflow_connectors.spark.stream.source import SparkStream
+from aflow_connectors.spark.stream.source_columns import column_mismatch
 from aflow_connectors.spark.stream.supervisor import Supervisor
 from aflow_connectors.spark.stream.targets import EachEpoch, StreamTarget
 from aflow_connectors.spark.tables.folder_sink import SparkSink
@@ -71,6 +72,7 @@ class StreamArguments:
     """Opens the state folder."""
     every: timedelta
     parallelism: int | None
+    state_cache: int
 
 
 def destination_of(place: StreamTarget, sink: str) -> AnyEpochDestination | None:
@@ -142,6 +144,10 @@ def rows_in(name: str, source: SparkStream[Any]) -> RowsIn[Any]:
         raise FlowDefinitionError(
             f"{owner}: split={source.split!r} is not one of the columns: {', '.join(schema.names)}"
         )
+    if reason := column_mismatch(schema, source.of):
+        raise FlowDefinitionError(
+            f"{owner}: {reason}; cast the column in Spark, or declare the field otherwise"
+        )
     return converter
 
 
@@ -178,6 +184,7 @@ def prepare_stream(given: StreamArguments) -> Supervisor:
         pickled=pickled,
         subtasks=subtasks,
         interval=given.every.total_seconds(),
+        cache_bytes=given.state_cache,
     )
     try:
         epochs.begin()

@@ -10,18 +10,19 @@ from typing import TYPE_CHECKING, Final
 
 from anyio import CancelScope, to_thread
 
+from aflow.backfill.stream_metrics import JobStatus, ObservedStream
+from aflow.backfill.stream_progress import StreamProgress
 from aflow.errors import FlowDefinitionError
-from aflow_connectors.spark.stream.progress import StreamProgress
 
 if TYPE_CHECKING:
     from aflow_connectors.spark.stream.supervisor import Supervisor
 
 
-class StreamQuery:
+class StreamQuery(ObservedStream):
     """A stream on Spark. A query runs once.
 
     ``await query.wait()`` starts it and waits for its end. ``async with query:`` starts it, and stops it at the end of
-    the block; an exception there stops it at once.
+    the block; an exception there stops it at once. ``aflow.web`` has its health and metrics: ``aflow.web.app(query)``.
     """
 
     def __init__(self, flow: str, prepare: Callable[[], Supervisor]) -> None:
@@ -32,6 +33,32 @@ class StreamQuery:
         self._is_started = False
         #: Set if the caller of ``start`` was cancelled meanwhile.
         self._is_abandoned = False
+        #: Set when the query is asked to end after the epoch in progress.
+        self._is_stopping = False
+        #: The status at the end, if the caller has decided it.
+        self._outcome: JobStatus | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the flow."""
+        return self._flow
+
+    @property
+    def status(self) -> JobStatus:
+        """The present phase, as of a job."""
+        if self._outcome is not None:
+            return self._outcome
+        if self._supervisor is None or self._ended is None:
+            return JobStatus.STARTING if self._is_started else JobStatus.CREATED
+        if self._supervisor.has_failed:
+            return JobStatus.FAILED
+        if self._ended.done():
+            return JobStatus.FINISHED
+        return JobStatus.DRAINING if self._is_stopping else JobStatus.RUNNING
+
+    def observed(self) -> StreamProgress | None:
+        """Return the progress; None before the start."""
+        return None if self._supervisor is None else self._supervisor.progress()
 
     async def start(self) -> None:
         """Check the state folder and the sinks, restore the last committed epoch, and start the Spark query.
@@ -52,11 +79,13 @@ class StreamQuery:
         begun, done = Event(), Event()
         try:
             await to_thread.run_sync(self._begin, on_end, begun, done, abandon_on_cancel=True)
-        except asyncio.CancelledError:
+        except BaseException as exc:
             # A thread that has not begun checks that first. Another one ends what it has begun, and only then may
             # another query use the folders.
             self._is_abandoned = True
-            if begun.is_set():
+            cancelled = isinstance(exc, asyncio.CancelledError)
+            self._outcome = JobStatus.CANCELLED if cancelled else JobStatus.FAILED
+            if cancelled and begun.is_set():
                 with CancelScope(shield=True):
                     await to_thread.run_sync(done.wait, abandon_on_cancel=True)
             raise
@@ -90,9 +119,9 @@ class StreamQuery:
         try:
             await asyncio.shield(ended)
         except asyncio.CancelledError:
-            await self._end(at_once=True)
+            await self._end_at_once()
             raise
-        await self._end(at_once=True)  # releases what an ended query holds
+        await self._end_at_once()  # releases what an ended query holds
         return supervisor.result()
 
     def progress(self) -> StreamProgress:
@@ -105,10 +134,11 @@ class StreamQuery:
         Cancelling the call stops the stream at once. Raises as ``wait``, if the stream has failed.
         """
         supervisor, _ = self._running()
+        self._is_stopping = True
         try:
             await to_thread.run_sync(lambda: supervisor.end(at_once=False), abandon_on_cancel=True)
         except asyncio.CancelledError:
-            await self._end(at_once=True)
+            await self._end_at_once()
             raise
         supervisor.result()
 
@@ -126,13 +156,15 @@ class StreamQuery:
         if exc is None:
             await self.stop()
         else:
-            await self._end(at_once=True)
+            await self._end_at_once()
 
-    async def _end(self, *, at_once: bool) -> None:
-        supervisor = self._supervisor
-        if supervisor is not None:
+    async def _end_at_once(self) -> None:
+        supervisor, ended = self._supervisor, self._ended
+        if supervisor is not None and ended is not None:
+            if not ended.done() and not supervisor.has_failed:
+                self._outcome = JobStatus.CANCELLED
             with CancelScope(shield=True):
-                await to_thread.run_sync(lambda: supervisor.end(at_once=at_once))
+                await to_thread.run_sync(lambda: supervisor.end(at_once=True))
 
     def _running(self) -> tuple[Supervisor, asyncio.Future[None]]:
         if self._supervisor is None or self._ended is None:

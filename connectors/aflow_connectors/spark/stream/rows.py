@@ -3,6 +3,9 @@
 Rows of one source are read as they are. With several, each row has a column with the number of its source and, for each
 source, a column with its row as a struct, which is null for the others. Spark reads the rows of one source without
 those of the others, since the number is a constant in each part of the union.
+
+Spark's checkpoint has the offsets of the sources by their order. That is the order of their names, and the names are in
+the manifest of each epoch, so that no source continues at the offsets of another one.
 """
 
 from __future__ import annotations
@@ -28,10 +31,10 @@ class StreamRows:
 
     def frame(self) -> DataFrame:
         """Return the streaming DataFrame of all sources."""
-        frames = [one.frame for one in self.sources.values()]
-        if len(frames) == 1:
-            return frames[0]
-        return reduce(lambda one, other: one.unionByName(other), map(self._tagged, self.sources))
+        if len(self.sources) == 1:
+            return next(iter(self.sources.values())).frame
+        frames = map(self._tagged, sorted(self.sources))
+        return reduce(lambda one, other: one.unionByName(other), frames)
 
     def of_source(self, name: str, rows: DataFrame) -> DataFrame:
         """Return the rows of one source among ``rows`` of ``frame()``."""

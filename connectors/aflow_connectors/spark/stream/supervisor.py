@@ -13,6 +13,7 @@ any more, since another query may own them from then on. If an epoch cannot be e
 from __future__ import annotations
 
 import atexit
+import json
 import logging
 import socket
 from collections.abc import Callable
@@ -23,10 +24,11 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
+from aflow.backfill.stream_progress import StreamProgress
 from aflow.errors import ConnectorError, described
 from aflow_connectors.spark.calls import connector_error, is_spark_error
+from aflow_connectors.spark.stream.batch_report import batch_report
 from aflow_connectors.spark.stream.epochs import Epochs
-from aflow_connectors.spark.stream.progress import StreamProgress
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -67,6 +69,8 @@ class Supervisor:
         self._connection: Any = None
         #: Time of the end of the last epoch, of the clock ``monotonic``.
         self._last_epoch = 0.0
+        #: The last batch whose report was read: at first that of the query before.
+        self._reported = epochs.batch
 
     def start(self, on_end: Callable[[], None]) -> None:
         """Start Spark's query; ``on_end`` is called in another thread when the stream has ended."""
@@ -126,8 +130,13 @@ class Supervisor:
             raise self._failure
         return self.progress()
 
+    @property
+    def has_failed(self) -> bool:
+        """True if an epoch or Spark's query has failed."""
+        return self._failure is not None
+
     def progress(self) -> StreamProgress:
-        """Return the progress up to the last committed epoch."""
+        """Return the progress up to the last committed epoch; in any thread."""
         return self._epochs.progress()
 
     @property
@@ -167,6 +176,15 @@ class Supervisor:
             self._lock.release()
             context.removeJobTag(self._tag)
 
+    def _read_report(self, query: StreamingQuery) -> None:
+        """Record Spark's report on the last batch that it has completed, if there is a new one."""
+        if self._epochs.batch == self._reported:
+            return
+        last = query.lastProgress
+        if last is not None and last.batchId != self._reported:
+            self._epochs.on_batch(batch_report(json.loads(last.json)))
+            self._reported = last.batchId
+
     def _may_run(self) -> bool:
         return not self._is_stopped and self._failure is None and not self._epochs.is_finished
 
@@ -201,7 +219,9 @@ class Supervisor:
                             f"state folder continues"
                         )
                     break
+                self._read_report(query)
                 self._advance_time(query)
+            self._read_report(query)
         except Exception as exc:
             if self._may_run():
                 self._failure = exc

@@ -1,0 +1,192 @@
+"""The driver that is killed, which ``preforked`` starts.
+
+The driver writes a ``StreamNote`` for each event, as a line of JSON, to standard output. If a gate is set, the thread
+that arrives there waits for ever: the kill comes between exactly these two steps.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import traceback
+from datetime import timedelta
+from enum import Enum
+from pathlib import Path
+from threading import Event
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from aflow.backfill.epoch_state import EpochState
+from aflow.backfill.epochs import EpochStore
+from aflow_connectors.files.output.pieces import FolderRecovery, Pieces
+from aflow_connectors.spark import EachEpoch, SparkSink, SparkStream, StreamQuery, stream
+from aflow_connectors.spark.backfill.fragment_runner import FragmentRunner
+from aflow_connectors.spark.stream.destinations import EpochCall, EpochFolder
+from aflow_connectors.spark.stream.epochs import Epochs
+from aflow_connectors.spark.stream.supervisor import Supervisor
+from bench.crash.records import Reading
+from bench.crash.stream.gateway import attached_session
+from bench.crash.stream.pipeline import COLUMNS, FOLDERS, FUNCTION, SUMS, build, schema_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+#: Status with which the program ends if the stream fails.
+FAILED: Final = 3
+#: Message of Spark's status without data, and the number of looks at it after which the stream waits.
+_WAITING: Final = "Waiting for data"
+_LOOKS: Final = 10
+
+
+class Gate(Enum):
+    """A place between two steps: before or after the call of a method."""
+
+    RESTORED = (FolderRecovery, "recover", "after")
+    COMPUTED = (FragmentRunner, "counts", "after")
+    PIECE = (Pieces, "wait", "after")
+    PREPARED = (EpochFolder, "prepare", "after")
+    CALLED = (EpochCall, "call", "after")
+    BEFORE_COMMIT = (EpochStore, "commit", "before")
+    COMMITTED = (EpochStore, "commit", "after")
+    SHOWN = (EpochFolder, "publish", "after")
+    FINISHED = (EpochState, "finish", "after")
+    BEFORE_SPARK = (Epochs, "run_batch", "after")
+    TIME = (Epochs, "run_without_rows", "after")
+
+
+class StreamSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings of one start, passed as JSON."""
+
+    folder: str
+    """Folder of the round, with the input, the output and the state."""
+    until: int
+    parallelism: int = 2
+    files: int = 1
+    """Most files of a batch."""
+    gate: str | None = None
+    """Name of the gate at which the program stops."""
+    nth: int = 1
+    """Number of the call at which it stops."""
+    spark: dict[str, str] = msgspec.field(default_factory=lambda: {"spark.master": "local[2]"})
+    """Settings of the session, of the first program of its JVM."""
+
+
+class Start(msgspec.Struct, frozen=True, kw_only=True):
+    """A start of a driver."""
+
+    settings: StreamSettings
+    variables: dict[str, str]
+    """Variables of the environment."""
+    log: str
+    """File for its notes; its errors are in the one that ends with ``.err``."""
+
+
+class StreamNote(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
+    """An event: one of the fields is set."""
+
+    running: bool = False
+    """The stream has started."""
+    stopped: bool = False
+    """The gate is reached."""
+    waiting: bool = False
+    """All files that have arrived are processed."""
+    failed: str | None = None
+    ended: bool = False
+
+
+def run_driver(settings: StreamSettings) -> int:
+    """Run until the stream ends, and return the status with which the process has to end."""
+    _report_waiting()
+    if settings.gate is not None:
+        _set_gate(Gate[settings.gate], settings.nth)
+    try:
+        asyncio.run(_run(settings))
+    except Exception as exc:
+        _write(StreamNote(failed=f"{type(exc).__name__}: {exc}"))
+        traceback.print_exception(exc)
+        return FAILED
+    _write(StreamNote(ended=True))
+    return 0
+
+
+async def _run(settings: StreamSettings) -> None:
+    query = query_of(settings, attached_session(settings.spark))
+    await query.start()
+    _write(StreamNote(running=True))
+    await query.wait()
+
+
+def query_of(settings: StreamSettings, session: SparkSession) -> StreamQuery:
+    """Return the stream over the files that arrive in the folder of a round."""
+    folder = Path(settings.folder)
+    reader = session.readStream.schema(COLUMNS).option("maxFilesPerTrigger", settings.files)
+    frame = reader.option("maxFileAge", "100000d").json(str(folder / "input"))
+    return stream(
+        build,
+        session=session,
+        sources={"readings": SparkStream(frame, of=Reading)},
+        sinks={
+            FUNCTION: EachEpoch(_Replaced(folder / "out" / FUNCTION), SUMS),
+            **{one: SparkSink[Any](folder / "out" / one, schema=schema_of(one)) for one in FOLDERS},
+        },
+        state=folder / "state",
+        every=timedelta(milliseconds=50),
+        until=settings.until,
+        savepoint=folder / "savepoint",
+        parallelism=settings.parallelism,
+    )
+
+
+class _Replaced:
+    """Writes the rows of an epoch into a file with its number, in place of those of an earlier call."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def __call__(self, table: DataFrame, epoch: int) -> None:
+        rows = [row.asDict() for row in table.collect()]
+        self._folder.mkdir(parents=True, exist_ok=True)
+        hidden = self._folder / f".{epoch}-{os.getpid()}"
+        hidden.write_bytes(msgspec.json.encode(rows))
+        hidden.rename(self._folder / f"{epoch}.json")
+
+
+def _report_waiting() -> None:
+    """Write a note when Spark waits for data, and time cannot advance."""
+    advance, looks = Supervisor._advance_time, [0]
+
+    def reported(supervisor: Any, query: Any) -> None:
+        advance(supervisor, query)
+        if not supervisor._epochs.can_advance() and query.status["message"].startswith(_WAITING):
+            looks[0] += 1
+            if looks[0] == _LOOKS:
+                _write(StreamNote(waiting=True))
+
+    setattr(Supervisor, "_advance_time", reported)  # noqa: B010 - a method is no variable for type checkers
+
+
+def _set_gate(gate: Gate, nth: int) -> None:
+    owner, name, when = gate.value
+    method, left = getattr(owner, name), [nth]
+
+    def gated(*arguments: Any, **named: Any) -> Any:
+        left[0] -= 1
+        if left[0] == 0 and when == "before":
+            _stop()
+        result = method(*arguments, **named)
+        if left[0] == 0 and when == "after":
+            _stop()
+        return result
+
+    setattr(owner, name, gated)
+
+
+def _stop() -> None:
+    _write(StreamNote(stopped=True))
+    Event().wait()
+
+
+def _write(note: StreamNote) -> None:
+    # One write for each line, so a kill leaves complete lines.
+    os.write(1, msgspec.json.encode(note) + b"\n")
