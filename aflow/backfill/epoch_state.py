@@ -144,10 +144,7 @@ class EpochState:
         found: dict[str, Timestamp] = {}
         for some in newest:
             _keep_newest(found, some)
-        in_splits = {step: dict[str, Timestamp]() for step in self.time.split_steps}
-        for by_step in splits:
-            for step in by_step.keys() & in_splits.keys():
-                _keep_newest(in_splits[step], by_step[step])
+        in_splits = self._newest_by_split(splits)
         position, now = self.position, time.time_ns() // 1_000_000
         by_split = self.time.earned_by_split(position.splits, in_splits)
         arrived = [(step, split) for step, some in in_splits.items() for split in some]
@@ -184,6 +181,13 @@ class EpochState:
         self.store.commit(manifest)
         self.last, self.start, self.changes = manifest, None, ChangePlan()
         self._activity.on_epoch(watermarks, earned, found.keys(), _steady(), splits=in_splits)
+
+    def _newest_by_split(self, partitions: Iterable[BySplit]) -> dict[str, dict[str, Timestamp]]:
+        found = {step: dict[str, Timestamp]() for step in self.time.split_steps}
+        for by_step in partitions:
+            for step in by_step.keys() & found.keys():
+                _keep_newest(found[step], by_step[step])
+        return found
 
     def finish(self, subtasks: int) -> None:
         """Write the savepoint, unless that was done, if the watermark has come to the end of the stream.

@@ -55,8 +55,7 @@ def stream(
     ``state`` is a folder (a path or ``file:`` URI) of this stream, which driver and executors share: it has the state
     and the output of each epoch, and Spark's checkpoint. A query over a folder with epochs continues from the last
     committed one. ``every`` is the interval of Spark's trigger: an epoch runs for each batch of new rows, and one
-    without rows if time can advance and no rows arrive for that long. The watermark of an epoch follows from the
-    records of the epochs before it, as in Spark; the rules of lateness are those of the live job.
+    without rows if time can advance and no rows arrive for that long. Its watermarks follow from the epochs before it.
 
     ``parallelism`` is the number of tasks of each keyed step, by default the number of Spark's shuffle partitions, at
     most ``key_groups``; it may differ in each query. Each Python worker keeps ``state_cache`` bytes of state, as
@@ -65,8 +64,7 @@ def stream(
     ``restore`` is the savepoint of a backfill or of an earlier stream, with which the first query over ``state``
     begins: it skips records before the end of that one. State without a place in the flow is refused, unless
     ``allow_dropped_state``. With ``until`` (aware datetime, or epoch ms) the stream ends when the watermark arrives
-    there, and writes ``savepoint``, a new folder from which a live job continues with the later records. Records before
-    ``until`` that arrive after the end are in neither.
+    there, and writes ``savepoint``, a new folder from which a live job continues with the later records.
 
     Nothing runs before ``start``, ``wait`` or ``async with``. Raises ``FlowDefinitionError`` for invalid arguments, and
     for a flow that cannot run in micro-batches, with the name of each step that prevents it. ``start`` raises
