@@ -21,7 +21,18 @@ class ExchangedRows:
     values: list[Any]
 
 
-InputRows: TypeAlias = list[Any] | ExchangedRows
+@dataclass(frozen=True, slots=True)
+class SplitRows:
+    """Records of one split of a source, in order."""
+
+    split: str
+    values: list[Any]
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+
+InputRows: TypeAlias = list[Any] | SplitRows | ExchangedRows
 """Some rows of a partition, in order: records of a source, or rows of exchanges. Never empty."""
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from aflow.backfill.contents import newest_manifest
 from aflow.backfill.continuation import Continuation, StepFiles
-from aflow.backfill.epoch_time import EpochTime, EpochWatermarks, SourceActivity
+from aflow.backfill.epoch_time import BySplit, EpochTime, SourceActivity, StreamWatermarks
 from aflow.backfill.epochs import (
     EpochPart,
     EpochStore,
@@ -52,7 +52,7 @@ class EpochState:
     _activity: SourceActivity = field(init=False)
 
     def __post_init__(self) -> None:
-        self._activity = SourceActivity(self.time, _steady())
+        self._activity = SourceActivity(self.time, _steady(), self.position.splits)
 
     @property
     def position(self) -> StreamPosition:
@@ -70,15 +70,25 @@ class EpochState:
         """Bytes of the stored state."""
         return sum(file.size for file in self.last.files)
 
-    def watermarks(self) -> EpochWatermarks:
-        """Return the watermarks of the next epoch."""
-        before, idle = self.position.watermark, self._activity.idle(_steady())
-        return EpochWatermarks(before, self.time.after(before, self.position.earned, idle))
+    def watermarks(self, *, waited: int | None = None) -> StreamWatermarks:
+        """Return the watermarks of the next epoch.
 
-    def can_advance(self) -> bool:
-        """Return True if an epoch without records would advance the watermark."""
-        watermarks = self.watermarks()
-        return not self.is_finished and watermarks.after > watermarks.before
+        It has the rows of a batch if ``waited`` is None. Otherwise the engine has found no rows when it last looked for
+        them, at most ``waited`` ms ago.
+        """
+        now, position = _steady(), self.position
+        activity = self._activity.at(now, None if waited is None else now - waited)
+        return self.time.watermarks(
+            position.watermark,
+            position.watermarks,
+            position.earned,
+            activity,
+            splits=position.splits,
+        )
+
+    def can_advance(self, *, waited: int = 0) -> bool:
+        """Return True if an epoch without records would advance a watermark; ``waited`` is as for ``watermarks``."""
+        return not self.is_finished and self.watermarks(waited=waited).advance
 
     def files_of(self, fragment: Fragment) -> StepFiles | None:
         """Return the state with which a fragment begins; None if it has none."""
@@ -115,7 +125,7 @@ class EpochState:
 
     def commit(
         self,
-        watermarks: EpochWatermarks,
+        watermarks: StreamWatermarks,
         parts: Iterable[EpochPart],
         newest: Iterable[Mapping[str, Timestamp]],
         output: Mapping[str, Sequence[Committable]],
@@ -123,18 +133,26 @@ class EpochState:
         batch: int | None,
         subtasks: int,
         entries: int | None = None,
+        splits: Iterable[BySplit] = (),
     ) -> None:
         """Commit the next epoch.
 
-        ``newest`` has the newest timestamps that the partitions have assigned, by step, and ``entries`` is the number
-        of values in the state. Raises ``CheckpointError`` for missing or duplicate parts, and if writing fails.
+        ``newest`` has the newest timestamps that the partitions have assigned, by step, and ``splits`` the same of each
+        split. ``entries`` is the number of values in the state. Raises ``CheckpointError`` for missing or duplicate
+        parts, and if writing fails.
         """
         found: dict[str, Timestamp] = {}
         for some in newest:
-            for step, at in some.items():
-                found[step] = max(at, found.get(step, MIN_TIMESTAMP))
-        self._activity.observe(found, _steady())
+            _keep_newest(found, some)
+        in_splits = self._newest_by_split(splits)
         position, now = self.position, time.time_ns() // 1_000_000
+        by_split = self.time.earned_by_split(position.splits, in_splits)
+        arrived = [(step, split) for step, some in in_splits.items() for split in some]
+        earned = self.time.over_splits(
+            self.time.earned(watermarks.earned, found),
+            by_split,
+            watermarks.activity.idle_splits.difference(arrived),
+        )
         known = [at for at in (position.newest, *found.values()) if at is not None]
         manifest = replace(
             self.last,
@@ -151,8 +169,10 @@ class EpochState:
             stream=replace(
                 position,
                 batch=batch,
-                watermark=watermarks.after,
-                earned=self.time.earned(position.earned, found),
+                watermark=watermarks.stream.after,
+                watermarks={step: one.after for step, one in watermarks.steps.items()},
+                earned=earned,
+                splits=by_split,
                 newest=max(known, default=None),
                 prepared=_encoded(output),
                 entries=entries,
@@ -160,6 +180,14 @@ class EpochState:
         )
         self.store.commit(manifest)
         self.last, self.start, self.changes = manifest, None, ChangePlan()
+        self._activity.on_epoch(watermarks, earned, found.keys(), _steady(), splits=in_splits)
+
+    def _newest_by_split(self, partitions: Iterable[BySplit]) -> dict[str, dict[str, Timestamp]]:
+        found = {step: dict[str, Timestamp]() for step in self.time.split_steps}
+        for by_step in partitions:
+            for step in by_step.keys() & found.keys():
+                _keep_newest(found[step], by_step[step])
+        return found
 
     def finish(self, subtasks: int) -> None:
         """Write the savepoint, unless that was done, if the watermark has come to the end of the stream.
@@ -208,6 +236,11 @@ class EpochState:
             for subtask, groups in enumerate(ranges(self.plan.key_groups, subtasks)):
                 state = {} if files is None else {fragment.head.name: files.read(groups)}
                 yield StatePart(fragment, subtask, subtasks, encoded_part(state))
+
+
+def _keep_newest(found: dict[str, Timestamp], some: Mapping[str, Timestamp]) -> None:
+    for name, at in some.items():
+        found[name] = max(at, found.get(name, MIN_TIMESTAMP))
 
 
 def _steady() -> int:

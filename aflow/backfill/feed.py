@@ -20,7 +20,7 @@ from aflow.errors import InternalError
 from aflow.machines.batch_size import BatchSize
 from aflow.model.batch import Batch
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Timestamp
-from aflow.operators.base import Output
+from aflow.operators.base import Operator, Output
 from aflow.runtime.cancellation import asked_to_end
 from aflow.runtime.clock import RuntimeClock
 
@@ -107,14 +107,24 @@ class Feed:
 class SourceRowEmitter:
     """Records of a source, which have no event time yet."""
 
-    def __init__(self, head: Output, *, ends_time: bool) -> None:
+    def __init__(
+        self, head: Output, operators: Sequence[Operator] = (), *, ends_time: bool
+    ) -> None:
+        """``operators`` are told the split of the records."""
         self._head = head
+        self._operators = operators
         self._ends_time = ends_time
+        self._split = ""
 
     def push(self, block: InputRows, start: int, stop: int) -> int:
         """Emit rows from ``start`` to ``stop`` (exclusive) at most; return the index after the last one."""
-        assert isinstance(block, list)
-        self._head.emit(Batch(block[start:stop]))
+        assert not isinstance(block, ExchangedRows)
+        split, values = ("", block) if isinstance(block, list) else (block.split, block.values)
+        if split != self._split:
+            self._split = split
+            for operator in self._operators:
+                operator.on_split(split)
+        self._head.emit(Batch(values[start:stop]))
         return stop
 
     def end(self) -> None:

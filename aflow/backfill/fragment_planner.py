@@ -20,6 +20,7 @@ from aflow.backfill.refusals import refuse_unsupported
 from aflow.errors import FlowDefinitionError, InternalError, shown
 from aflow.graph.flow_graph import FlowGraph
 from aflow.graph.nodes import Edge, HashByKey, Kind, Node
+from aflow.graph.unread_outputs import late_sides
 from aflow.machines.windows.trigger import Trigger
 from aflow.machines.windows.triggers import Count, Delta, EventTime, Never, Purging
 from aflow.model.key_groups import DEFAULT_KEY_GROUPS
@@ -38,12 +39,15 @@ def plan_fragments(
     *,
     key_groups: int = DEFAULT_KEY_GROUPS,
     event_time_for_processing_time: bool = False,
+    can_be_late: bool = False,
 ) -> FragmentPlan:
     """Return the fragments of a flow, each after its upstream fragments.
 
     With ``event_time_for_processing_time`` windows of processing time are treated as windows of event time over
-    history, where possible (see ``event_time_only``), instead of being refused. Raises ``FlowDefinitionError`` for an
-    incomplete flow, and for one that cannot run over history, with a line for each step that prevents it.
+    history, where possible (see ``event_time_only``), instead of being refused. With ``can_be_late`` a record may be
+    late, as in a stream of micro-batches, so windows that emit late records or correct results are not aggregated in
+    parts. Raises ``FlowDefinitionError`` for an incomplete flow, and for one that cannot run over history, with a line
+    for each step that prevents it.
     """
     if type(key_groups) is not int or key_groups < 1:
         raise FlowDefinitionError(
@@ -55,12 +59,13 @@ def plan_fragments(
     index_of = {head.id: index for index, head in enumerate(heads)}
     readers = _readers(graph)
     numbers = count()
+    whole = _with_late_records(graph) if can_be_late else frozenset[int]()
     fragments: list[Fragment] = []
     for index, head in enumerate(heads):
-        nodes = (_over_history(head), *_reached(graph, head)[1:])
+        nodes = (_over_history(head, whole), *_reached(graph, head)[1:])
         exits: list[Exit] = []
         for exit in _exits(nodes, readers, index_of, numbers):
-            part = _partial_step_of(exit, heads, graph)
+            part = _partial_step_of(exit, heads, graph, whole)
             if part is None:
                 exits.append(exit)
             else:
@@ -83,16 +88,32 @@ def plan_fragments(
     return FragmentPlan(graph.name, tuple(fragments), key_groups)
 
 
-def _over_history(head: Node) -> Node:
+def _over_history(head: Node, whole: frozenset[int]) -> Node:
     changed = in_event_time(head)
-    return merging_step(head) if changed is head else changed
+    return merging_step(head) if changed is head and head.id not in whole else changed
 
 
-def _partial_step_of(exit: Exit, heads: list[Node], graph: FlowGraph) -> Node | None:
+def _with_late_records(graph: FlowGraph) -> frozenset[int]:
+    """Return the windows that emit late records, or correct their results by each of them.
+
+    An accumulator of several records cannot take their place.
+    """
+    read = {(edge.origin.id, edge.side) for node in graph for edge in node.inputs}
+    return frozenset(
+        node.id
+        for node in graph
+        if node.windows is not None
+        and (node.windows.lateness > 0 or any((node.id, side) in read for side in late_sides(node)))
+    )
+
+
+def _partial_step_of(
+    exit: Exit, heads: list[Node], graph: FlowGraph, whole: frozenset[int]
+) -> Node | None:
     """Return the step that pre-aggregates the records of ``exit``; None unless it leads to windows with partial
     aggregation.
     """
-    if exit.reader is None:
+    if exit.reader is None or heads[exit.reader].id in whole:
         return None
     head = heads[exit.reader]
     name = f"{head.name} (partial)"

@@ -112,6 +112,10 @@ class FragmentResult:
     """Records before its beginning."""
     newest: Mapping[str, Timestamp] = field(default_factory=dict[str, Timestamp])
     """Newest timestamp (epoch ms) that each step of ``Fragment.cuts_at`` has assigned, if it has assigned any."""
+    splits: Mapping[str, Mapping[str, Timestamp]] = field(
+        default_factory=dict[str, Mapping[str, Timestamp]]
+    )
+    """The same for each split of the source; "" is the split of records without one."""
     counted: Mapping[str, StepCount] = field(default_factory=dict[str, StepCount])
     """All counters of each step, in an epoch of a stream."""
     entries: tuple[int, int] = (0, 0)
@@ -218,6 +222,11 @@ class _Run:
         self, chains: ChainBuilder, chain: OperatorChain, capture: _StateCapture | None
     ) -> FragmentResult:
         stamps = [one for one in chain.operators if isinstance(one, StampOperator)]
+        newest = {
+            one.name: one.newest
+            for one in stamps
+            if one.newest and one.name in self._fragment.cuts_at
+        }
         return FragmentResult(
             state={} if capture is None else capture.state,
             steps={
@@ -231,11 +240,8 @@ class _Run:
             },
             left_out=sum(one.left_out for one in stamps),
             skipped=sum(one.skipped for one in stamps),
-            newest={
-                one.name: one.newest
-                for one in stamps
-                if one.newest is not None and one.name in self._fragment.cuts_at
-            },
+            newest={step: max(some.values()) for step, some in newest.items()},
+            splits=newest,
             counted={
                 node.name: StepCount.of(counters)
                 for node in (self._fragment.nodes if self._is_epoch else ())
@@ -294,7 +300,9 @@ class _Run:
         if self._fragment.keyed:
             return OrderedRowEmitter(chain.input_ports, self._fragment, until, watermarks)
         return SourceRowEmitter(
-            chain.input_ports[0], ends_time=until is None and watermarks is None
+            chain.input_ports[0],
+            chain.operators,
+            ends_time=until is None and watermarks is None,
         )
 
     def _feed(

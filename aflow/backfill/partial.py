@@ -6,7 +6,9 @@ accumulator for each key and window. Databases call this partial aggregation, st
 aggregation. The downstream step is the live one, with the same state; but its ``add`` is ``merge``.
 
 It applies to tumbling windows, and to sliding ones whose slide divides their size, in event time, with the default
-trigger and a ``commutative`` aggregate. Others depend on the order of records.
+trigger and a ``commutative`` aggregate. Others depend on the order of records. All records of an accumulator are in the
+same windows, so they are late together; but a late stream needs the records themselves, and allowed lateness a result
+for each of them. Over history none is late. In a stream the planner leaves such windows as they are.
 """
 
 from __future__ import annotations

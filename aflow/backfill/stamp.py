@@ -32,14 +32,18 @@ class StampOperator(Operator):
         self._until = MAX_TIMESTAMP + 1 if until is None else until
         self._begins = MIN_TIMESTAMP if begins is None else begins
         self.left_out = 0
-        #: Newest timestamp, of records that are excluded too; None before the first one.
-        self.newest: Timestamp | None = None
+        #: Newest timestamp, of records that are excluded too, by split of the source; "" is the source without splits.
+        self.newest: dict[str, Timestamp] = {}
+        self._split = ""
         self.skipped = 0
 
     def open(self, context: OperatorContext) -> None:
         super().open(context)
         self._event_time.context = context
         self._event_time.output = context.output
+
+    def on_split(self, split: str) -> None:
+        self._split = split
 
     def process(self, batch: Batch[Any]) -> None:
         batch, times, failure = self._event_time.stamped(batch)
@@ -50,7 +54,7 @@ class StampOperator(Operator):
 
     def _emit(self, batch: Batch[Any], times: list[Timestamp]) -> None:
         oldest, newest, begins, until = min(times), max(times), self._begins, self._until
-        self.newest = newest if self.newest is None else max(self.newest, newest)
+        self.newest[self._split] = max(newest, self.newest.get(self._split, newest))
         if newest > MAX_TIMESTAMP or oldest < MIN_TIMESTAMP:
             self._event_time.check_range(batch, times)
         if newest >= until or oldest < begins:

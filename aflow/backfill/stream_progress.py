@@ -52,7 +52,8 @@ class StreamProgress:
     batch: int | None
     """Spark's number of the last batch in it; None before the first one."""
     watermark: Timestamp | None
-    """Event time (epoch ms) up to which the keyed steps have advanced; None before any record."""
+    """Event time (epoch ms) up to which all keyed steps and sources that are not idle have advanced; None before any
+    record."""
     records: int
     """Records of the sources that this query has processed, in all its epochs."""
     records_per_second: float

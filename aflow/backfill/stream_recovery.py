@@ -9,7 +9,7 @@ twice, so that is refused.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
@@ -65,15 +65,22 @@ class StreamFolders:
         return None if path is None else Path.cwd() / local_folder(path, "savepoint")
 
 
-def opened_stream(graph: FlowGraph, plan: FragmentPlan, folders: StreamFolders) -> EpochState:
+def opened_stream(
+    graph: FlowGraph,
+    plan: FragmentPlan,
+    folders: StreamFolders,
+    *,
+    split_sources: Collection[str] = (),
+) -> EpochState:
     """Hold the state folder, and return the epoch with which the stream continues; it is released after an error.
 
-    Reads all state, to compare it with the flow. Raises ``CheckpointError`` for a folder in use and a savepoint that
-    cannot be written, ``RestoreError`` for state of another flow, or that cannot be restored, and
-    ``FlowDefinitionError`` for other arguments than those of the epochs before, and for a flow that is no stream.
+    ``split_sources`` are the sources whose rows have splits. Reads all state, to compare it with the flow. Raises
+    ``CheckpointError`` for a folder in use and a savepoint that cannot be written, ``RestoreError`` for state of
+    another flow, or that cannot be restored, and ``FlowDefinitionError`` for other arguments than those of the epochs
+    before, and for a flow that is no stream.
     """
     check_bool(folders.allow_dropped_state, "allow_dropped_state")
-    time_rule = EpochTime.of(plan)
+    time_rule = EpochTime.of(plan, split_sources)
     store = EpochStore(folders.state_folder, plan.flow, plan.key_groups)
     last = store.open()
     try:
@@ -104,7 +111,7 @@ def _new(
         plan=plan,
         time=time_rule,
         store=store,
-        last=_first(plan, start, folders.until),
+        last=_first(plan, time_rule, start, folders.until),
         is_new=True,
         start=start,
         changes=ChangePlan(),
@@ -144,9 +151,12 @@ def _continued(
     )
 
 
-def _first(plan: FragmentPlan, start: Continuation | None, until: Timestamp | None) -> Manifest:
+def _first(
+    plan: FragmentPlan, time_rule: EpochTime, start: Continuation | None, until: Timestamp | None
+) -> Manifest:
     now = time.time_ns() // 1_000_000
     begins = None if start is None else start.begins
+    watermark = MIN_TIMESTAMP if begins is None else watermark_before(begins)
     return Manifest(
         id=SAVEPOINT if start is None else start.number,
         kind=CheckpointKind.PERIODIC,
@@ -156,7 +166,8 @@ def _first(plan: FragmentPlan, start: Continuation | None, until: Timestamp | No
         completed_at=now,
         steps=(),
         stream=StreamPosition(
-            watermark=MIN_TIMESTAMP if begins is None else watermark_before(begins),
+            watermark=watermark,
+            earned=dict.fromkeys(time_rule.lags, watermark),
             begins=begins,
             restored="" if start is None else str(start.folder),
             until=until,

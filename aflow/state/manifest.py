@@ -88,9 +88,15 @@ class StreamPosition:
     batch: int | None = None
     """Number of the last micro-batch in the state, of the engine that counts them; None before the first one."""
     watermark: Timestamp = MIN_TIMESTAMP
-    """Event time at the end of the epoch (epoch ms)."""
+    """Event time of the whole stream at the end of the epoch (epoch ms)."""
+    watermarks: Mapping[str, Timestamp] = field(default_factory=dict[str, Timestamp])
+    """Event time of each keyed step at the end of the epoch (epoch ms)."""
     earned: Mapping[str, Timestamp] = field(default_factory=dict[str, Timestamp])
     """Watermark that the records of each source have earned so far (epoch ms), by the step that assigns timestamps."""
+    splits: Mapping[str, Mapping[str, Timestamp]] = field(
+        default_factory=dict[str, Mapping[str, Timestamp]]
+    )
+    """The same of each split, for the steps whose records have splits."""
     begins: Timestamp | None = None
     """Moment (epoch ms) before which records are skipped, from the savepoint with which the stream began."""
     restored: str = ""
@@ -226,7 +232,9 @@ def _wrong_with(manifest: Manifest) -> str | None:
         return f"has {manifest.key_groups} key groups, which is not between 1 and {MOST_KEY_GROUPS}"
     times = [manifest.created_at, manifest.completed_at]
     if manifest.stream is not None:
-        times += [manifest.stream.watermark, *manifest.stream.earned.values()]
+        stream = manifest.stream
+        times += [stream.watermark, *stream.watermarks.values(), *stream.earned.values()]
+        times += [at for splits in stream.splits.values() for at in splits.values()]
     if not all(MIN_TIMESTAMP <= at <= MAX_TIMESTAMP for at in times):
         return "has a time that is out of range"
     for ref in manifest.files:

@@ -12,7 +12,7 @@ import pytest
 
 import aflow as af
 from aflow.backfill import task_state
-from aflow.backfill.epoch_time import EpochTime, EpochWatermarks
+from aflow.backfill.epoch_time import EpochTime, EpochWatermarks, StreamWatermarks
 from aflow.backfill.epochs import EpochStore, needs_complete_part, next_steps
 from aflow.backfill.fragment_planner import plan_fragments
 from aflow.backfill.fragment_run import Partition
@@ -29,6 +29,16 @@ from tests.backfill.items import Item, Row, millis
 from tests.backfill.locally import run_locally
 from tests.backfill.test_each_step import PAIR_STEPS, STEPS, case_of
 from tests.backfill.test_epochs import GROUPS, epoch
+
+
+def at_the_end(watermarks: StreamWatermarks) -> StreamWatermarks:
+    """The same for an epoch that ends time."""
+    steps = {
+        step: EpochWatermarks(one.before, MAX_TIMESTAMP) for step, one in watermarks.steps.items()
+    }
+    return replace(
+        watermarks, stream=EpochWatermarks(watermarks.stream.before, MAX_TIMESTAMP), steps=steps
+    )
 
 
 @dataclass
@@ -49,14 +59,18 @@ class Stream:
         sinks = {"out": af.CollectSink[Row]()}
 
         async def main() -> Results:
-            plan = plan_fragments(self.case.flow({name: [] for name in batch}, sinks).graph)
+            flow = self.case.flow({name: [] for name in batch}, sinks)
+            plan = plan_fragments(flow.graph, can_be_late=True)
             time = EpochTime.of(plan)
             store = EpochStore(self.folder, plan.flow, GROUPS)
             before = store.open() or epoch(1, flow=plan.flow)
             with closing(store):
                 position = before.stream or StreamPosition()
-                after = time.after(position.watermark, position.earned)
-                watermarks = EpochWatermarks(position.watermark, MAX_TIMESTAMP if last else after)
+                watermarks = time.watermarks(
+                    position.watermark, position.watermarks, position.earned
+                )
+                if last:
+                    watermarks = at_the_end(watermarks)
                 return await self._run(store, plan, before, time, watermarks, batch)
 
         results = virtual_time.run(main)
@@ -68,7 +82,7 @@ class Stream:
         plan: FragmentPlan,
         before: Manifest,
         time: EpochTime,
-        watermarks: EpochWatermarks,
+        watermarks: StreamWatermarks,
         batch: dict[str, list[Item]],
     ) -> Results:
         subtasks = self._subtasks = self.random.choice([self._subtasks, 1, 2, 3])
@@ -78,7 +92,10 @@ class Stream:
             files = store.files_of(before, fragment.head.name, ChangePlan())
             changes = not needs_complete_part(files, store.folder, groups)
             return Partition(
-                subtasks=subtasks, key_groups=GROUPS, watermarks=watermarks, changes=changes
+                subtasks=subtasks,
+                key_groups=GROUPS,
+                watermarks=watermarks.of(fragment),
+                changes=changes,
             )
 
         options = af.Options(clock=VirtualClock(), batch_records=self.random.choice([1, 1024]))
@@ -99,7 +116,8 @@ class Stream:
         position = before.stream or StreamPosition()
         stream = replace(
             position,
-            watermark=watermarks.after,
+            watermark=watermarks.stream.after,
+            watermarks={step: one.after for step, one in watermarks.steps.items()},
             earned=time.earned(position.earned, newest),
         )
         committed = replace(before, id=before.id + 1, steps=steps, stream=stream)
@@ -137,12 +155,12 @@ def test_the_watermark_follows_the_slowest_source_and_never_goes_back() -> None:
     both = time.earned(one, {"slow": 100, "of no source": 7})
     older = time.earned(both, {"slow": 60, "fast": 400})
 
-    assert time.after(MIN_TIMESTAMP, none) == MIN_TIMESTAMP
-    assert time.after(MIN_TIMESTAMP, one) == MIN_TIMESTAMP
+    assert time.watermarks(MIN_TIMESTAMP, {}, none).stream.after == MIN_TIMESTAMP
+    assert time.watermarks(MIN_TIMESTAMP, {}, one).stream.after == MIN_TIMESTAMP
     assert both == {"fast": 499, "slow": 89}
-    assert time.after(MIN_TIMESTAMP, both) == 89
+    assert time.watermarks(MIN_TIMESTAMP, {}, both).stream.after == 89
     assert older == both
-    assert time.after(300, both) == 300
+    assert time.watermarks(300, {}, both).stream.after == 300
 
 
 class Every:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 import aflow as af
+from aflow import aggregates
 from aflow.backfill.epoch_time import EpochTime, EpochWatermarks
 from aflow.backfill.fragment_planner import plan_fragments
 from aflow.backfill.fragment_run import Partition, StateReader
@@ -30,6 +31,10 @@ Streams = dict[str, Items]
 
 def row_of(item: Item) -> Row:
     return item.at, item.key, item.n
+
+
+def number_of(item: Item) -> int:
+    return item.n
 
 
 def half(item: Item) -> int:
@@ -60,6 +65,26 @@ def chained(items: Items) -> Streams:
     outer = sums.map(of_window).key_by(half, name="half").window(af.Tumbling(millis(60)))
     totals = outer.fold(int, plus, name="totals", of=int)
     return {"totals": totals.map(of_window), "late": sums.late, "late sums": totals.late}
+
+
+def summed(items: Items) -> Streams:
+    """Windows that backfills aggregate in parts, and whose late records are records."""
+    windows = keyed(items).window(af.Tumbling(millis(40)))
+    sums = windows.aggregate(aggregates.sum(number_of), name="sums")
+    return {"sums": sums.map(of_window), "late": sums.late}
+
+
+def corrected(items: Items) -> Streams:
+    """The same, whose results each late record corrects."""
+    windows = keyed(items).window(af.Sliding(millis(60), millis(30)), lateness=millis(70))
+    sums = windows.aggregate(aggregates.sum(number_of), name="sums")
+    return {"sums": sums.map(of_window)}
+
+
+def in_parts(items: Items) -> Streams:
+    """Windows that are aggregated in parts here too: late records have no effect."""
+    windows = keyed(items).window(af.Sliding(millis(60), millis(30)))
+    return {"sums": windows.aggregate(aggregates.sum(number_of), name="sums").map(of_window)}
 
 
 Build = Callable[[Items], Streams]
@@ -93,9 +118,8 @@ def watermarks_of(batches: Sequence[Sequence[Item]]) -> list[EpochWatermarks]:
     time = EpochTime({"time": DELAY + 1})
     watermark, earned, epochs = MIN_TIMESTAMP, dict[str, int](), list[EpochWatermarks]()
     for batch in batches:
-        after = time.after(watermark, earned)
-        epochs.append(EpochWatermarks(watermark, after))
-        watermark = after
+        epochs.append(time.watermarks(watermark, {}, earned).stream)
+        watermark = epochs[-1].after
         earned = time.earned(earned, {"time": max(map(at_of, batch))} if batch else {})
     return epochs
 
@@ -121,7 +145,9 @@ class Chain:
     def __init__(self, build: Build, random: Random) -> None:
         self.results: dict[str, list[Row]] = {}
         self._random = random
-        self._plan: FragmentPlan = plan_fragments(flow_of(build, list[Item](), {}).graph)
+        self._plan: FragmentPlan = plan_fragments(
+            flow_of(build, list[Item](), {}).graph, can_be_late=True
+        )
         self._state: dict[str, OperatorSnapshot] = {}
 
     async def run(self, batch: Sequence[Item], watermarks: EpochWatermarks) -> None:
@@ -162,7 +188,9 @@ async def in_epochs(
     return {name: sorted(rows) for name, rows in chain.results.items()}
 
 
-@pytest.mark.parametrize("build", [tumbling, lenient, sessions, chained])
+@pytest.mark.parametrize(
+    "build", [tumbling, lenient, sessions, chained, summed, corrected, in_parts]
+)
 def test_the_same_records_are_late_as_in_a_live_job(build: Build) -> None:
     random = Random(7)  # a session ends at the watermark of an epoch
     batches = [*batches_of(random), []]

@@ -22,7 +22,7 @@ from aflow.operators.accumulation import Accumulation, aggregating
 from aflow.testing import At, OperatorHarness
 from tests.backfill.items import Item, Items, keyed, millis
 from tests.backfill.locally import Backfilled, backfill_locally
-from tests.backfill.steps import plus
+from tests.backfill.steps import of_window, plus
 
 Windows = af.WindowedStream[int, Item]
 
@@ -71,9 +71,9 @@ def tumbling(stream: af.KeyedStream[int, Item]) -> Windows:
     return stream.window(af.Tumbling(millis(100)))
 
 
-def parts(flow: af.Flow) -> list[str]:
+def parts(flow: af.Flow, *, can_be_late: bool = False) -> list[str]:
     """The aggregating steps upstream of exchanges."""
-    plan = plan_fragments(flow.graph)
+    plan = plan_fragments(flow.graph, can_be_late=can_be_late)
     return [
         node.name for one in plan.fragments for node in one.nodes if node.what == "window.partial"
     ]
@@ -159,6 +159,21 @@ def test_windows_with_a_commutative_aggregate_are_aggregated_upstream_of_the_exc
 )
 def test_others_get_all_records(flow: af.Flow) -> None:
     assert parts(flow) == []
+
+
+def with_late_records(items: Items) -> Items:
+    sums = tumbling(keyed(items)).aggregate(aggregates.count(), name="sums")
+    return sums.map(of_window).union(sums.late)
+
+
+def test_windows_get_all_records_if_each_late_one_has_an_effect() -> None:
+    lenient = of_windows(lambda keys: keys.window(af.Tumbling(millis(100)), lateness=millis(50)))
+    late = flow_of(with_late_records)
+
+    assert parts(lenient) == parts(late) == ["sums (partial)"]  # none is late over history
+    assert parts(lenient, can_be_late=True) == []
+    assert parts(late, can_be_late=True) == []
+    assert parts(of_windows(tumbling), can_be_late=True) == ["sums (partial)"]
 
 
 def test_windows_of_processing_time_get_all_records_over_history_too() -> None:

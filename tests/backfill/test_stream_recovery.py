@@ -11,7 +11,7 @@ import pytest
 import aflow as af
 from aflow.backfill import epoch_state
 from aflow.backfill.epoch_state import EpochState
-from aflow.backfill.epoch_time import EpochWatermarks
+from aflow.backfill.epoch_time import EpochWatermarks, StreamWatermarks
 from aflow.backfill.epochs import EpochPart, write_epoch_part
 from aflow.backfill.fragment_planner import plan_fragments
 from aflow.backfill.stream_recovery import (
@@ -41,13 +41,18 @@ def opened(
     return opened_stream(flow.graph, plan, replace(given, state=folder))
 
 
+def marks(state: EpochState, of_all: EpochWatermarks) -> StreamWatermarks:
+    """Return watermarks of the next epoch that are alike for all steps."""
+    return replace(state.watermarks(), stream=of_all, steps={"sums": of_all})
+
+
 def committed(folder: Path) -> None:
     """Commit an epoch over batch 7, with records up to 500, that has left nothing."""
     state = opened(folder)
     with closing(state.store):
         state.begin({})
         state.commit(
-            EpochWatermarks(0, 100),
+            marks(state, EpochWatermarks(0, 100)),
             [EpochPart("sums", 0, None, complete=True)],
             [{"times": 300}, {"times": 500}],
             {},
@@ -65,7 +70,8 @@ def test_a_stream_continues_from_its_last_epoch(tmp_path: Path) -> None:
 
     state.store.close()
     assert (state.last.id, state.position.batch, state.watermark) == (2, 7, 100)
-    assert state.watermarks() == EpochWatermarks(100, 499)
+    watermarks = state.watermarks()
+    assert watermarks.stream == watermarks.steps["sums"] == EpochWatermarks(100, 499)
     assert state.can_advance()
 
 
@@ -84,22 +90,46 @@ def test_a_source_without_records_for_its_time_is_idle_and_active_after_an_epoch
     )
 
     def after(**newest: int) -> int:
-        """The watermark of the epoch that follows one with these newest timestamps."""
+        """The watermark of an epoch without rows that follows one with these newest timestamps."""
         state.commit(state.watermarks(), [], [newest], {}, batch=None, subtasks=1)
-        return state.watermarks().after
+        return state.watermarks(waited=0).stream.after
 
     with closing(state.store):
         state.begin({})
-        now[0] = 49
-        assert after(left=300) == MIN_TIMESTAMP
         now[0] = 50
+        assert after(left=300) == MIN_TIMESTAMP
+        now[0] = 51
+        assert state.watermarks(waited=1).stream.after == MIN_TIMESTAMP
         assert after(left=400) == 399
         # An active source holds back those that are ahead of it.
         assert after(left=800, right=500) == 499
-        now[0] = 99
+        now[0] = 101
         assert after(left=900) == 499
-        now[0] = 100
+        now[0] = 102
         assert after(left=1000) == 999
+
+
+def test_the_watermark_of_each_split_continues(tmp_path: Path) -> None:
+    flow = af.Flow("splits")
+    timed = flow.source([1, 2], name="numbers").event_time(lambda n: n, name="times")
+    timed.to(af.CollectSink[int](), name="out")
+    plan, folders = plan_fragments(flow.graph), StreamFolders(tmp_path, None, None, None, False)
+
+    def after(
+        splits: list[dict[str, dict[str, int]]], *, of: tuple[str, ...] = ("numbers",)
+    ) -> int:
+        state = opened_stream(flow.graph, plan, folders, split_sources=of)
+        with closing(state.store):
+            state.begin({})
+            newest = [{step: max(some.values()) for step, some in one.items()} for one in splits]
+            state.commit(state.watermarks(), [], newest, {}, batch=None, subtasks=1, splits=splits)
+            return state.watermarks().stream.after
+
+    assert after([{"times": {"0": 300}}, {"times": {"0": 200, "1": 100}}]) == 99
+    assert after([{"times": {"0": 500}}]) == 99
+    assert after([{"times": {"1": 400}}]) == 399
+    # Without splits the newest record decides.
+    assert after([{"times": {"": 450}}], of=()) == 449
 
 
 @pytest.mark.parametrize(
@@ -172,7 +202,7 @@ def test_state_that_is_missing_is_refused(tmp_path: Path) -> None:
     with closing(state.store):
         state.begin({})
         state.commit(
-            EpochWatermarks(0, 100),
+            marks(state, EpochWatermarks(0, 100)),
             [EpochPart("sums", 0, file, complete=True)],
             [],
             {},
@@ -205,7 +235,9 @@ def test_a_savepoint_of_another_stream_is_not_taken_for_its_own(tmp_path: Path) 
         part = write_epoch_part(
             state.store.folder, state.last.id + 1, "sums", 0, {"sums": snapshot}
         )
-        state.commit(EpochWatermarks(0, watermark), [part], [], {}, batch=None, subtasks=1)
+        state.commit(
+            marks(state, EpochWatermarks(0, watermark)), [part], [], {}, batch=None, subtasks=1
+        )
 
     first = ending("first", tmp_path / "savepoint")
     with closing(first.store):

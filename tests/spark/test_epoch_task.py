@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 import aflow as af
-from aflow.backfill.epoch_time import EpochWatermarks
+from aflow.backfill.epoch_time import EpochWatermarks, StreamWatermarks
 from aflow.backfill.epochs import EpochStore, next_steps
 from aflow.backfill.fragment_planner import plan_fragments
 from aflow.backfill.portable_fragment import portable_copy
@@ -30,7 +30,8 @@ fragment_runner: Any = pytest.importorskip("aflow_connectors.spark.backfill.frag
 rows: Any = pytest.importorskip("aflow_connectors.spark.backfill.rows")
 columns: Any = pytest.importorskip("aflow_connectors.spark.dataframe.columns")
 
-NEVER = EpochWatermarks(MIN_TIMESTAMP, MIN_TIMESTAMP)
+UNCHANGED = EpochWatermarks(MIN_TIMESTAMP, MIN_TIMESTAMP)
+NEVER = StreamWatermarks(UNCHANGED, {"sums": UNCHANGED}, {})
 ORDER = [(name, "ascending") for name in ("ts", "input", "place")]
 
 

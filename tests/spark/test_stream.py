@@ -41,7 +41,7 @@ async def test_a_stream_and_the_live_job_after_it_equal_one_live_job(
     done = await stream(
         build,
         session=spark,
-        sources={"bids": SparkStream(read_stream(spark, tmp_path / "bids"), of=Bid)},
+        sources={"bids": SparkStream(read_stream(spark, tmp_path / "bids"), of=Bid, split="who")},
         sinks={"sums": sums},
         state=tmp_path / "state",
         every=SOON,

@@ -26,9 +26,13 @@ pytestmark = [pytest.mark.asyncio, pytest.mark.slow]
 def query(spark: SparkSession, folder: Path, changes: Mapping[str, Any]) -> StreamQuery:
     """Return a query with ``changes`` to valid arguments."""
     put(folder / "bids", 0, BIDS[:5])
+    changes = dict(changes)
+    bids = SparkStream(
+        read_stream(spark, folder / "bids"), of=Bid, split=changes.pop("split", None)
+    )
     arguments: dict[str, Any] = {
         "session": spark,
-        "sources": {"bids": SparkStream(read_stream(spark, folder / "bids"), of=Bid)},
+        "sources": {"bids": bids},
         "sinks": {"sums": None},
         "state": folder / "state",
     }
@@ -40,6 +44,10 @@ def query(spark: SparkSession, folder: Path, changes: Mapping[str, Any]) -> Stre
     [
         ({"sources": {}}, r"has a parameter 'bids', which is none of the sources"),
         ({"sources": {"bids": "table"}}, r"source 'bids': stream\(\) reads SparkStream\("),
+        (
+            {"split": "where"},
+            r"source 'bids': split='where' is not one of the columns: who, at, price",
+        ),
         ({"sinks": {}}, r"'sums', which is none of the sources .* none of the sinks"),
         ({"sinks": {"sums": "folder"}}, r"sink 'sums': a stream writes into a SparkSink with a"),
         ({"sinks": {"sums": SparkSink[Any]("sums")}}, r"sink 'sums': stream\(\) needs the columns"),
@@ -55,6 +63,7 @@ def query(spark: SparkSession, folder: Path, changes: Mapping[str, Any]) -> Stre
     ids=[
         "no source",
         "a table",
+        "no such column",
         "no sink",
         "a folder",
         "no columns",
@@ -79,9 +88,11 @@ async def test_an_invalid_argument_is_refused(
         assert store.open() is None
 
 
-async def test_rows_of_history_are_no_stream(spark: SparkSession) -> None:
+async def test_rows_of_history_are_no_stream(spark: SparkSession, tmp_path: Path) -> None:
     with pytest.raises(FlowDefinitionError, match="and this one is not: its rows are for backfill"):
         SparkStream(frame(spark), of=Bid)
+    with pytest.raises(FlowDefinitionError, match="split= is the name of the column"):
+        SparkStream(read_stream(spark, tmp_path), of=Bid, split=1)  # type: ignore[call-overload]
     with pytest.raises(FlowDefinitionError, match="EachEpoch takes a function of the DataFrame"):
         EachEpoch("folder")  # type: ignore[arg-type]
 

@@ -23,7 +23,7 @@ import msgspec
 
 from aflow.backfill.blocks import ExitBatch, InputRows
 from aflow.backfill.continuation import Continuation, StepFiles
-from aflow.backfill.epoch_time import EpochWatermarks
+from aflow.backfill.epoch_time import StreamWatermarks
 from aflow.backfill.exchange import ExitEncoder, decode_block
 from aflow.backfill.fragment_run import FragmentResult, Partition, StateReader, run_fragment
 from aflow.backfill.fragments import Fragment, FragmentPlan
@@ -39,6 +39,7 @@ from aflow_connectors.spark.backfill.executor_files import FileTarget, ResultFil
 from aflow_connectors.spark.backfill.rows import REPORT, STATE, StepCounts
 from aflow_connectors.spark.dataframe.arrow import pa
 from aflow_connectors.spark.dataframe.columns import RowsIn, RowsOut
+from aflow_connectors.spark.dataframe.split_column import SplitColumn
 from aflow_connectors.spark.executor.bridge import BridgeInput, BridgeOutput, bridged
 from aflow_connectors.spark.executor.functions import MapBatches, Payload, executor_function
 from aflow_connectors.spark.executor.resource_pool import pooled_resources
@@ -59,7 +60,7 @@ class TaskEpoch:
     """An epoch of a stream, for executors."""
 
     number: int
-    watermarks: EpochWatermarks
+    watermarks: StreamWatermarks
     folder: Path
     """Folder with the state of the stream."""
     query: str = ""
@@ -87,6 +88,8 @@ class FragmentTask:
     """State with which the step that reads by key begins; None if there is none."""
     source: RowsIn[Any] | None = None
     """Converts the rows of a DataFrame to records: for a fragment that begins at a source."""
+    split: SplitColumn | None = None
+    """The splits of the source; None if its rows have none."""
     files: Mapping[int, FileTarget] = field(default_factory=dict[int, FileTarget])
     """Files that the executor writes itself, by the number of the exit."""
     dropped: frozenset[int] = frozenset()
@@ -193,8 +196,18 @@ class _Execution:
         if self._keyed:
             rows = self._exchanged_rows(batches, upstream_reports)
             return rows if self._state is None else self._state.look_ahead(rows)
-        source = self._task.source
-        return (source.records(batch) for batch in batches if source and batch.num_rows)
+        return self._source_rows(batches)
+
+    def _source_rows(self, batches: Iterator[Any]) -> Iterator[InputRows]:
+        source, split = self._task.source, self._task.split
+        for batch in batches:
+            if source is None or not batch.num_rows:
+                continue
+            records = source.records(batch)
+            if split is None:
+                yield records
+            else:
+                yield from split.divided(batch, records)
 
     def _exchanged_rows(
         self, batches: Iterator[Any], upstream_reports: list[Any]
@@ -233,7 +246,7 @@ class _Execution:
             until=task.until,
             begins=task.begins,
             key_groups=task.key_groups,
-            watermarks=None if task.epoch is None else task.epoch.watermarks,
+            watermarks=None if task.epoch is None else task.epoch.watermarks.of(task.fragment),
             changes=self._state is not None and not self._state.needs_complete_part,
         )
         async with pooled_resources(self._digest, task.fragment, task.flow) as resources:
@@ -291,6 +304,7 @@ class _Execution:
             part=part,
             state_read=bytes_read,
             newest=dict(result.newest),
+            splits={step: dict(some) for step, some in result.splits.items()},
             counted=dict(result.counted),
             entries=result.entries,
         )
@@ -386,10 +400,12 @@ def fragment_task(
     source: RowsIn[Any] | None,
     files: Mapping[str, FileTarget | None],
     begins: Timestamp | None,
+    split: SplitColumn | None = None,
 ) -> FragmentTask:
     """Return the description of ``fragment`` for executors, without its state.
 
-    Arguments and errors are those of ``fragment_function``; ``begins`` is the beginning of the history (epoch ms).
+    Arguments and errors are those of ``fragment_function``; ``begins`` is the beginning of the history (epoch ms), and
+    ``split`` the column with the splits of the source.
     """
     check_picklable(fragment, dumps)
     exit_list = {exit.number: exit.sink.name for exit in fragment.exits if exit.sink is not None}
@@ -401,6 +417,7 @@ def fragment_task(
         until=until,
         begins=begins,
         source=source,
+        split=split,
         files={
             exit: target
             for exit, name in exit_list.items()

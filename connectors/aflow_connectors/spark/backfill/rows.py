@@ -45,6 +45,8 @@ class StepCounts(msgspec.Struct, frozen=True):
     """Bytes of stored state that it read from files."""
     newest: dict[str, int] = {}
     """Newest timestamp (epoch ms), by the step that assigns timestamps to records of a source."""
+    splits: dict[str, dict[str, int]] = {}
+    """The same by split of the source."""
     counted: dict[str, StepCount] = {}
     """All counters of each step, in an epoch of a stream."""
     entries: tuple[int, int] = (0, 0)

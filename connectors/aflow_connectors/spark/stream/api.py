@@ -55,8 +55,7 @@ def stream(
     ``state`` is a folder (a path or ``file:`` URI) of this stream, which driver and executors share: it has the state
     and the output of each epoch, and Spark's checkpoint. A query over a folder with epochs continues from the last
     committed one. ``every`` is the interval of Spark's trigger: an epoch runs for each batch of new rows, and one
-    without rows if time can advance and no rows arrive for that long. The watermark of an epoch follows from the
-    records of the epochs before it, as in Spark; the rules of lateness are those of the live job.
+    without rows if time can advance and no rows arrive for that long. Its watermarks follow from the epochs before it.
 
     ``parallelism`` is the number of tasks of each keyed step, by default the number of Spark's shuffle partitions, at
     most ``key_groups``; it may differ in each query. Each Python worker keeps ``state_cache`` bytes of state, as
@@ -65,7 +64,8 @@ def stream(
     ``restore`` is the savepoint of a backfill or of an earlier stream, with which the first query over ``state``
     begins: it skips records before the end of that one. State without a place in the flow is refused, unless
     ``allow_dropped_state``. With ``until`` (aware datetime, or epoch ms) the stream ends when the watermark arrives
-    there, leaves later records to the live job, and writes ``savepoint``, a new folder from which that job starts.
+    there, and writes ``savepoint``, a new folder from which a live job continues with the later records.
+
     Nothing runs before ``start``, ``wait`` or ``async with``. Raises ``FlowDefinitionError`` for invalid arguments, and
     for a flow that cannot run in micro-batches, with the name of each step that prevents it. ``start`` raises
     ``ConnectorError`` for a stopped session, ``RestoreError`` for state of another flow, or that cannot be restored,
@@ -74,7 +74,7 @@ def stream(
     check_packages()
     _check(sources, every, state_cache)
     folders = StreamFolders(state, restore, savepoint, _end(until, savepoint), allow_dropped_state)
-    graph, plan = plan_build(build, sources, sinks, key_groups, by_event_time=False)
+    graph, plan = plan_build(build, sources, sinks, key_groups, can_be_late=True)
     # Imported after the check: the module needs the packages.
     from aflow_connectors.spark.stream.preparation import StreamArguments, prepare_stream
 
@@ -84,12 +84,16 @@ def stream(
         sources=sources,
         sinks=sinks,
         folders=folders,
-        open=partial(opened_stream, graph, plan),
+        open=partial(opened_stream, graph, plan, split_sources=_with_splits(sources)),
         every=every,
         parallelism=parallelism,
         state_cache=state_cache,
     )
     return StreamQuery(plan.flow, partial(prepare_stream, arguments))
+
+
+def _with_splits(sources: Mapping[str, SparkStream[Any]]) -> list[str]:
+    return [name for name, one in sources.items() if one.split is not None]
 
 
 def _check(sources: Mapping[str, object], every: object, state_cache: object) -> None:

@@ -141,8 +141,8 @@ class Epochs:
         self._is_cancelled = True
 
     def can_advance(self) -> bool:
-        """Return True if an epoch without rows would advance the watermark."""
-        return self.state.can_advance()
+        """Return True if an epoch without rows would advance a watermark, while Spark waits for rows."""
+        return self.state.can_advance(waited=self._waited)
 
     def run_batch(self, rows: DataFrame, batch: int) -> None:
         """Run the epoch of Spark's ``batch``, unless it was committed."""
@@ -155,7 +155,12 @@ class Epochs:
     def run_without_rows(self) -> None:
         """Run an epoch that only advances time."""
         session, source = self.session, self.rows.empty
-        self._run(session, lambda one: source(one.head.name, session), self.state.position.batch)
+        self._run(
+            session,
+            lambda one: source(one.head.name, session),
+            self.state.position.batch,
+            waited=self._waited,
+        )
 
     def progress(self) -> StreamProgress:
         """Return the progress up to the last committed epoch; in any thread."""
@@ -187,8 +192,18 @@ class Epochs:
     def _staging(self) -> Path:
         return self.state.store.folder / STAGING
 
+    @property
+    def _waited(self) -> int:
+        """The longest time (ms) since Spark has looked for rows, if it has found none."""
+        return round(self.interval * 1000)
+
     def _run(
-        self, session: SparkSession, rows: Callable[[Fragment], DataFrame], batch: int | None
+        self,
+        session: SparkSession,
+        rows: Callable[[Fragment], DataFrame],
+        batch: int | None,
+        *,
+        waited: int | None = None,
     ) -> None:
         began = monotonic()
         state, number = self.state, self.state.last.id + 1
@@ -198,7 +213,7 @@ class Epochs:
             staging.mkdir(parents=True)
         except OSError as exc:
             raise CheckpointError(f"{staging} cannot be made: {described(exc)}") from exc
-        watermarks, folder = state.watermarks(), state.store.folder
+        watermarks, folder = state.watermarks(waited=waited), state.store.folder
         epoch = TaskEpoch(number, watermarks, folder, self.query, self.cache_bytes)
         runner = self._runner(session, rows, staging, epoch)
         for fragment in self.plan.fragments:
@@ -225,6 +240,7 @@ class Epochs:
             entries=entries_after(
                 state.position.entries, [(one.part, one.entries) for one in counts]
             ),
+            splits=[one.splits for one in counts],
         )
         self._may_repeat = False
         for destination in self._destinations():

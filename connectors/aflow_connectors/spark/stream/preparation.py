@@ -25,6 +25,7 @@ from aflow_connectors.spark.backfill.preparation import (
 from aflow_connectors.spark.calls import is_connect
 from aflow_connectors.spark.dataframe.columns import RowsIn
 from aflow_connectors.spark.dataframe.schema import columns_schema
+from aflow_connectors.spark.dataframe.split_column import SplitColumn
 from aflow_connectors.spark.stream.destinations import (
     AnyEpochDestination,
     EpochCall,
@@ -139,6 +140,10 @@ def rows_in(name: str, source: SparkStream[Any]) -> RowsIn[Any]:
     schema = ask_spark(name, lambda: columns_schema(source.frame, owner=owner))
     converter: RowsIn[Any] = RowsIn(schema.names, source.of, owner=owner)
     converter.check(schema)
+    if source.split is not None and source.split not in schema.names:
+        raise FlowDefinitionError(
+            f"{owner}: split={source.split!r} is not one of the columns: {', '.join(schema.names)}"
+        )
     if reason := column_mismatch(schema, source.of):
         raise FlowDefinitionError(
             f"{owner}: {reason}; cast the column in Spark, or declare the field otherwise"
@@ -189,6 +194,11 @@ def prepare_stream(given: StreamArguments) -> Supervisor:
         raise
 
 
+def _split_of(name: str, given: StreamArguments) -> SplitColumn | None:
+    column = given.sources[name].split
+    return None if column is None else SplitColumn(name, column)
+
+
 def _pickled(
     given: StreamArguments,
     destinations: Mapping[str, AnyEpochDestination | None],
@@ -213,6 +223,7 @@ def _pickled(
                 until=state.position.until,
                 begins=state.position.begins,
                 source=None if one.keyed else converters[one.head.name],
+                split=None if one.keyed else _split_of(one.head.name, given),
                 files=files,
             ),
             modules,
