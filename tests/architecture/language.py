@@ -23,6 +23,9 @@ ENGINE: Final = ("aflow", "connectors")
 #: A docstring names its subject first, or a verb in the imperative.
 RELATIVE: Final = re.compile(r"(What|Who|Whose|Whom|Which|Those|Whether|How|Where|When|Why|That)\b")
 
+#: The begin of a string that may be such a docstring, with escaped whitespace. Files without one are not parsed.
+CANDIDATE: Final = re.compile(rf"""["'](?:\s|\\.)*{RELATIVE.pattern}""", re.DOTALL)
+
 PERSONS: Final = re.compile(r"(?<![A-Za-z])(nobody|somebody|everybody)(?![A-Za-z])", re.IGNORECASE)
 
 #: Words in ``ing`` that are nouns of their own.
@@ -52,7 +55,9 @@ def relative_docstrings(source: str) -> Iterator[tuple[int, str]]:
 
 
 def _docstrings(source: str) -> Iterator[tuple[int, str]]:
-    """Yield all strings that are statements: docstrings of modules, classes, functions and attributes."""
+    """Yield the docstrings of modules, classes, functions and attributes, if one of them may be relative."""
+    if CANDIDATE.search(source) is None:
+        return
     for node in _statements(ast.parse(source)):
         value = node.value if isinstance(node, ast.Expr) else None
         if isinstance(value, ast.Constant) and isinstance(value.value, str):
