@@ -6,6 +6,7 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 from typing import cast
 
@@ -16,14 +17,24 @@ from tests.processes import group_of, longest_group_first
 
 CONFTEST = Path(__file__).with_name("conftest.py")
 NEEDS_WHAT_IS_NOT_THERE = """
+import pytest
+
+@pytest.mark.slow
 def test_it(require):
     require("no-such-program", "apt-get install it")
 """
 LEAVES_A_THREAD = """
 import threading
 
+class Endless(threading.Thread):
+    def run(self):
+        threading.Event().wait()
+
+    def join(self, timeout=None):
+        assert timeout is not None  # the test of this file does not wait for so long
+
 def test_it():
-    threading.Thread(target=threading.Event().wait, daemon=True).start()
+    Endless(daemon=True).start()
 """
 
 
@@ -145,57 +156,74 @@ def test_a_file_that_is_closed():
 """
 
 
-def outcome(folder: Path, source: str, *options: str, ci: str = "") -> str:
-    """Return the output of pytest for ``source`` with our conftest, in a process of its own."""
+def outcome(folder: Path, source: str | Mapping[str, str], *options: str, ci: str = "") -> str:
+    """Return the output of pytest for ``source`` with our conftest, in a process of its own.
+
+    ``source`` is the code of a file, or of several by name.
+    """
     (folder / "conftest.py").write_text(CONFTEST.read_text(encoding="utf-8"), encoding="utf-8")
-    (folder / "test_it.py").write_text(source, encoding="utf-8")
+    for name, code in ({"test_it": source} if isinstance(source, str) else source).items():
+        (folder / f"{name}.py").write_text(code, encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", *options, "."]
     done = subprocess.run(command, cwd=folder, env={"CI": ci}, capture_output=True, text=True)
     return done.stdout
 
 
-@pytest.mark.slow
-def test_a_missing_requirement_skips_a_test_on_the_machine_of_a_developer(tmp_path: Path) -> None:
-    said = outcome(tmp_path, NEEDS_WHAT_IS_NOT_THERE, ci="")
-
-    assert "1 skipped" in said
-    assert "no-such-program is neither" in said
-    assert "apt-get install it" in said
-
-
-@pytest.mark.slow
-def test_a_missing_requirement_fails_a_test_in_ci(tmp_path: Path) -> None:
-    said = outcome(tmp_path, NEEDS_WHAT_IS_NOT_THERE, ci="true")
-
-    assert "1 failed" in said
-    assert "no-such-program is neither" in said
+#: Files that are run together, since starting pytest takes longer than their tests.
+TOGETHER = {
+    "test_needs": NEEDS_WHAT_IS_NOT_THERE,
+    "test_thread": LEAVES_A_THREAD,
+    "test_busy": BUSY,
+}
 
 
-@pytest.mark.slow
-def test_a_test_that_leaves_a_thread_running_does_not_pass(tmp_path: Path) -> None:
-    said = outcome(tmp_path, LEAVES_A_THREAD, ci="")
+@pytest.fixture(scope="module")
+def of_a_developer(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The output of ``TOGETHER`` on the machine of a developer."""
+    return outcome(tmp_path_factory.mktemp("together"), TOGETHER)
 
-    assert "1 error" in said
-    assert "the test left <Thread" in said
+
+@pytest.fixture(scope="module")
+def slow_in_ci(tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The output of the slow tests of ``TOGETHER`` in CI."""
+    folder = tmp_path_factory.mktemp("together")
+    return outcome(folder, TOGETHER, "-m", "slow", "-rA", ci="true")
 
 
 @pytest.mark.slow
-def test_a_test_of_more_than_a_second_that_lacks_the_mark_slow_is_listed(tmp_path: Path) -> None:
-    said = outcome(tmp_path, BUSY)
+def test_a_missing_requirement_skips_a_test_on_the_machine_of_a_developer(
+    of_a_developer: str,
+) -> None:
+    assert re.search(r"6 passed, 1 skipped,.* 1 error", of_a_developer)
+    assert "no-such-program is neither" in of_a_developer
+    assert "apt-get install it" in of_a_developer
 
-    assert "5 passed" in said
-    _, _, listed = said.partition("tests of more than a second that lack the mark slow")
-    names = re.findall(r"^\d\.\d s test_it\.py::(\w+)$", listed, re.MULTILINE)
+
+@pytest.mark.slow
+def test_a_missing_requirement_fails_a_test_in_ci(slow_in_ci: str) -> None:
+    assert "1 failed, 2 passed" in slow_in_ci
+    assert "FAILED test_needs.py::test_it - Failed: no-such-program is neither" in slow_in_ci
+
+
+@pytest.mark.slow
+def test_a_test_that_leaves_a_thread_running_does_not_pass(of_a_developer: str) -> None:
+    assert "ERROR at teardown of test_it" in of_a_developer
+    assert "the test left <Endless" in of_a_developer
+
+
+@pytest.mark.slow
+def test_a_test_of_more_than_a_second_that_lacks_the_mark_slow_is_listed(
+    of_a_developer: str,
+) -> None:
+    _, _, listed = of_a_developer.partition("tests of more than a second that lack the mark slow")
+    names = re.findall(r"^\d\.\d s test_busy\.py::(\w+)$", listed, re.MULTILINE)
     assert sorted(names) == ["test_a_busy_child", "test_a_busy_process"]
 
 
 @pytest.mark.slow
-def test_a_test_with_a_session_of_spark_has_the_mark_slow(tmp_path: Path) -> None:
-    said = outcome(tmp_path, BUSY, "-m", "slow", "--collect-only")
-
-    assert "test_a_marked_one" in said
-    assert "test_on_spark" in said
-    assert "2/5 tests collected" in said
+def test_a_test_with_a_session_of_spark_has_the_mark_slow(slow_in_ci: str) -> None:
+    names = re.findall(r"^PASSED test_busy\.py::(\w+)$", slow_in_ci, re.MULTILINE)
+    assert sorted(names) == ["test_a_marked_one", "test_on_spark"]
 
 
 @pytest.mark.slow
@@ -216,18 +244,35 @@ def test_properties_have_no_limit_on_time_and_as_many_examples_as_the_profile_sa
     assert "[('a', 72), ('b', 72), ('c', 72), ('function', 80), ('rules', 80)]" in all_of_them
 
 
+def checked(folder: Path, code: int, *options: str) -> subprocess.CompletedProcess[str]:
+    """Run the tests in ``folder`` with ``--type-checks``. The checkers print "checked types" and end with ``code``."""
+    (folder / "conftest.py").write_text(CONFTEST.read_text(encoding="utf-8"), encoding="utf-8")
+    make = folder / "make"
+    make.write_text(f"#!/bin/sh\necho checked $2; exit {code}\n", encoding="utf-8")
+    make.chmod(0o755)
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--type-checks"]
+    return subprocess.run(
+        [*command, *options, "."],
+        cwd=folder,
+        env={"PATH": f"{folder}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+    )
+
+
 @pytest.mark.slow
-def test_the_tests_of_a_file_run_in_one_process_in_order(tmp_path: Path) -> None:
+def test_the_tests_of_a_file_run_in_one_process_in_order_beside_the_type_checkers(
+    tmp_path: Path,
+) -> None:
     pytest.importorskip("xdist", reason="'make test' needs pytest-xdist")
-    (tmp_path / "conftest.py").write_text(CONFTEST.read_text(encoding="utf-8"), encoding="utf-8")
     files = [tmp_path / f"test_{name}.py" for name in "abc"]
     for file in files:
         file.write_text(WRITES_ITS_PROCESS, encoding="utf-8")
 
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-n", "2", "."]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True)
+    done = checked(tmp_path, 0, "-n", "2")
 
-    assert "18 passed" in done.stdout, done.stdout + done.stderr
+    assert "checked types\n18 passed" in done.stdout, done.stdout + done.stderr
+    assert done.returncode == 0
     for file in files:
         lines = Path(f"{file}.processes").read_text(encoding="utf-8").split()
         assert len(set(lines[::2])) == 1
@@ -249,19 +294,12 @@ def test_each_outcome_of_a_process_is_reported_with_its_output(tmp_path: Path) -
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("code", [0, 2])
-def test_a_failure_of_the_type_checkers_fails_a_run_that_passes(tmp_path: Path, code: int) -> None:
-    (tmp_path / "conftest.py").write_text(CONFTEST.read_text(encoding="utf-8"), encoding="utf-8")
+def test_a_failure_of_the_type_checkers_fails_a_run_that_passes(tmp_path: Path) -> None:
     (tmp_path / "test_it.py").write_text("def test_it(): ...", encoding="utf-8")
-    make = tmp_path / "make"
-    make.write_text(f"#!/bin/sh\necho checked $2; exit {code}\n", encoding="utf-8")
-    make.chmod(0o755)
 
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "--type-checks", "."]
-    path = f"{tmp_path}:{os.environ['PATH']}"
-    done = subprocess.run(command, cwd=tmp_path, env={"PATH": path}, capture_output=True, text=True)
+    done = checked(tmp_path, 2)
 
-    assert done.returncode == (1 if code else 0), done.stdout + done.stderr
+    assert done.returncode == 1, done.stdout + done.stderr
     assert "checked types\n1 passed" in done.stdout
 
 
