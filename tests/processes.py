@@ -40,13 +40,14 @@ SLOW_WEIGHT: Final = 30
 PROPERTY_WEIGHT: Final = 8
 
 #: Weights of all tests of folders with few and long ones, which kill programs or build the wheel: they begin early.
+#: Those of types begin late, when the type checkers beside the tests have filled the cache of mypy.
 LONG: Final = {
     "tests/bench": 100,
     "tests/crash": 100,
     "tests/docs": 100,
     "tests/fuzz": 1000,
     "tests/packaging": 300,
-    "tests/typing": 300,
+    "tests/typing": 5,
 }
 
 
