@@ -210,16 +210,15 @@ class _BackendCheck:
             named = sum(map(len, (second.replaced or {}).values()))
             self._same(named, touched, f"of {touched} keys that were touched, changes name")
         step.write([2], 3)
+        expected = step.content()
         third = step.capture(changes=True).encoded()
-        self._same(
-            self._restored([first, second, third]).content(), step.content(), "replayed there is"
-        )
+        self._same(self._restored([first, second, third]).content(), expected, "replayed there is")
         complete = step.capture(changes=False).encoded()
         if not complete.complete:
             raise self._broken("capture(changes=False) gives changes")
-        self._same(self._restored([complete]).content(), step.content(), "captured again there is")
+        self._same(self._restored([complete]).content(), expected, "captured again there is")
         keyed = OperatorSnapshot(step.backend.snapshot())
-        self._same(self._restored([keyed]).content(), step.content(), "in a snapshot there is")
+        self._same(self._restored([keyed]).content(), expected, "in a snapshot there is")
 
     def captures_that_do_not_change(self) -> None:
         for changes in (False, True):
