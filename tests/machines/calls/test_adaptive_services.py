@@ -1,7 +1,7 @@
 """An adaptive limit against simulated services, measured against the best fixed limit of each.
 
 The best fixed limit is as many calls as there are servers: all are busy, and no call waits. Calls take about 10 ms; for
-each capacity the limit has a second to find it (a hundred round trips), and is measured for four.
+each capacity the limit has a second to find it (a hundred round trips), and is measured for two.
 """
 
 from __future__ import annotations
@@ -18,11 +18,11 @@ from tests.machines.calls.simulated_service import Fixed, Seen, Service, Simulat
 
 Takes = Callable[[float, Random], float]
 
-#: Simulations of up to 20 seconds.
+#: Simulations of up to 12 seconds.
 pytestmark = pytest.mark.slow
 
 SEEDS = (1, 2)
-EACH, SETTLED = 5.0, 1.0
+EACH, SETTLED = 3.0, 1.0
 
 #: Good answers, as a share of those with the best fixed limit.
 SHARE = 0.85
@@ -48,14 +48,16 @@ def slower_then_faster(now: float, random: Random) -> float:
     return noisy(now, random) * (1 if now < EACH else 3 if now < 2 * EACH else 0.5)
 
 
-def phases(*servers: int) -> Callable[[float], int]:
-    """So many servers, for ``EACH`` seconds each."""
-    return lambda now: servers[min(int(now / EACH), len(servers) - 1)]
+def phases(*servers: int, each: float = EACH) -> Callable[[float], int]:
+    """So many servers, for ``each`` seconds each."""
+    return lambda now: servers[min(int(now / each), len(servers) - 1)]
 
 
-def adapted(service: Service, seed: int, phase_count: int = 3, start: int = 10) -> Seen:
+def adapted(
+    service: Service, seed: int, phase_count: int = 3, start: int = 10, each: float = EACH
+) -> Seen:
     limit = AdaptiveLimiter(start=start, least=1, most=1000)
-    return Simulation(service, limit, seed).run(EACH * phase_count)
+    return Simulation(service, limit, seed).run(each * phase_count)
 
 
 @cache
@@ -64,12 +66,12 @@ def best(takes: Takes, servers: int, at: float) -> tuple[float, float]:
     service = Service(
         servers=lambda _now: servers, takes=lambda now, random: takes(now + at, random)
     )
-    seen = Simulation(service, Fixed(servers), seed=99).run(3.0)
-    return seen.answered(0.5, 3.0), seen.latency(0.5, 3.0)
+    seen = Simulation(service, Fixed(servers), seed=99).run(2.0)
+    return seen.answered(0.5, 2.0), seen.latency(0.5, 2.0)
 
 
-def settled(phase: int) -> tuple[float, float]:
-    return phase * EACH + SETTLED, (phase + 1) * EACH
+def settled(phase: int, each: float = EACH) -> tuple[float, float]:
+    return phase * each + SETTLED, (phase + 1) * each
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -133,12 +135,13 @@ def test_a_service_that_breaks_down_to_a_tenth_is_followed_down_and_up_again(
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_a_small_service_is_kept_busy_with_a_short_queue(seed: int) -> None:
-    seen = adapted(Service(servers=phases(4, 2, 8), takes=noisy), seed)
+    each = 5.0  # a small service answers too few calls in less
+    seen = adapted(Service(servers=phases(4, 2, 8, each=each), takes=noisy), seed, each=each)
 
     for phase, servers in enumerate((4, 2, 8)):
         answered, latency = best(noisy, servers, 0.0)
-        assert seen.answered(*settled(phase)) > SHARE * answered
-        assert seen.latency(*settled(phase)) < 3 * latency
+        assert seen.answered(*settled(phase, each)) > SHARE * answered
+        assert seen.latency(*settled(phase, each)) < 3 * latency
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -175,7 +178,7 @@ def uniform(_now: float, random: Random) -> float:
 def test_the_services_of_the_benchmark_are_kept_busy_including_the_search(
     rejects: bool, seed: int
 ) -> None:
-    each, servers = 20 / 3, (100, 50, 200)
+    each, servers = 4.0, (100, 50, 200)
     service = Service(
         servers=lambda now: servers[min(int(now / each), 2)],
         takes=uniform,
@@ -183,7 +186,7 @@ def test_the_services_of_the_benchmark_are_kept_busy_including_the_search(
         reject_after=0.005,
     )
     limit = AdaptiveLimiter(start=10, least=1, most=1000)
-    seen = Simulation(service, limit, seed).run(20)
+    seen = Simulation(service, limit, seed).run(3 * each)
 
-    assert seen.answered(0, 20) > SHARE * sum(servers) / 3 / 0.02
-    assert seen.rejected(0, 20) < 0.05
+    assert seen.answered(0, 3 * each) > SHARE * sum(servers) / 3 / 0.02
+    assert seen.rejected(0, 3 * each) < 0.05
