@@ -118,7 +118,8 @@ class Environment:
 
     def pip(self, *arguments: str | Path) -> subprocess.CompletedProcess[str]:
         pip = (sys.executable, "-m", "pip", "--python", self.python, "install", "--quiet")
-        return run(*pip, *arguments, folder=self._folder)
+        # Programs compile the modules that they import.
+        return run(*pip, "--no-compile", *arguments, folder=self._folder)
 
 
 @pytest.fixture(scope="module")
