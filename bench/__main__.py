@@ -87,6 +87,9 @@ BENCHMARKS = [
     Benchmark("async", "a call of 10 ms for each record, 1,000 in flight", 100_000, 3, "calls"),
     Benchmark("spark", "runner, enrichment, windows and source on a local Spark", 2_000_000, 3),
     Benchmark(
+        "spark_stream", "keyed windows as a stream on a local Spark, by micro-batches", 200_000, 1
+    ),
+    Benchmark(
         "connectors",
         "source and sink of each connector, beside its bare client",
         200_000,
