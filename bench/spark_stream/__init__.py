@@ -34,10 +34,12 @@ def measure(records: int, rounds: int) -> Measurement:
             warm_up, *_ = cases.cases(max(20, records // _WARM_UP))
             cases.figures(session, folder / "warm up", [warm_up], 1)
             found = cases.cases(records)
-            measurement = measured(session, folder, found, records, rounds, _TRIGGERS)
+            measurement = measured(session, folder, found, records, rounds)
+            overhead = trigger.figures(session, folder / "trigger", _TRIGGERS)
         finally:
             session.stop()
-        measurement.figures.update(growth.figures(records))
+        measurement.figures.update({**overhead, **growth.figures(records)})
+        measurement.budgets.extend(trigger.BUDGETS)
         return measurement
 
 
@@ -47,15 +49,13 @@ def measured(
     compared: Sequence[cases.Case],
     records: int,
     rounds: int,
-    triggers: int,
 ) -> Measurement:
-    """Measure in an existing session."""
+    """Measure the cases in an existing session."""
     figures: dict[str, float | int | bool | str] = {
         "records": records,
         **cases.figures(session, folder, compared, rounds),
-        **trigger.figures(session, folder / "trigger", triggers),
         "rounds": rounds,
         "verified": True,
     }
     budgets = [budget for case in compared for budget in case.budgets]
-    return Measurement("spark_stream", figures, [*budgets, *trigger.BUDGETS])
+    return Measurement("spark_stream", figures, budgets)

@@ -6,9 +6,7 @@ into the folder ``sums``. Each returns the seconds of the trigger of each measur
 
 from __future__ import annotations
 
-import socket
 from collections.abc import Callable, Iterator
-from contextlib import suppress
 from datetime import timedelta
 from importlib import import_module
 from pathlib import Path
@@ -89,32 +87,16 @@ def by_aflow(session: SparkSession, batches: Batches, files: Path, out: Path) ->
 
 
 def by_nothing(session: SparkSession, batches: Batches, files: Path, out: Path) -> list[float]:
-    """Run a function for ``foreachBatch`` that returns: the costs of Spark's trigger. There are no results."""
-    function = _Return(session)
-    try:
-        writer = read_stream(session, files).writeStream.foreachBatch(function.call)
-        return _seconds_of(_until_the_end(writer, out), batches)
-    finally:
-        function.close()
+    """Run a function for ``foreachBatch`` that returns: the costs of Spark's trigger. There are no results.
+
+    A thread of the process waits for further calls as long as the session lives.
+    """
+    writer = read_stream(session, files).writeStream.foreachBatch(_return)
+    return _seconds_of(_until_the_end(writer, out), batches)
 
 
-class _Return:
-    """A function for ``foreachBatch`` that returns, and the connection by which Spark calls it."""
-
-    def __init__(self, session: SparkSession) -> None:
-        untyped: Any = session.sparkContext
-        self._client = untyped._gateway._gateway_client
-        self._connection: Any = None
-
-    def call(self, rows: DataFrame, batch: int) -> None:
-        """Return."""
-        self._connection = self._client.get_thread_connection()
-
-    def close(self) -> None:
-        """End the thread that waits for further calls, which would live as long as the session."""
-        if self._connection is not None:
-            with suppress(OSError):
-                self._connection.socket.shutdown(socket.SHUT_RDWR)
+def _return(rows: DataFrame, batch: int) -> None:
+    pass
 
 
 class SumProcessor(StatefulProcessor):
