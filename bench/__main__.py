@@ -153,6 +153,9 @@ BENCHMARKS = [
     ),
     Benchmark("spark", "runner, enrichment, windows and source on a local Spark", 2_000_000, 3),
     Benchmark(
+        "spark_stream", "keyed windows as a stream on a local Spark, by micro-batches", 200_000, 1
+    ),
+    Benchmark(
         "connectors",
         "source and sink of each connector, beside its bare client",
         200_000,

@@ -82,8 +82,8 @@ def programs(
     sink = SparkSink[Sum](sums, schema=COLUMNS, overwrite=True)
     results = Results(folder / "results", schema=COLUMNS, overwrite=True)
     return {
-        "window": _native(session, _by_window(some), folder / "window", until),
-        "arithmetic": _native(session, _by_arithmetic(some), folder / "arithmetic", until),
+        "window": _native(session, by_window(some), folder / "window", until),
+        "arithmetic": _native(session, by_arithmetic(some), folder / "arithmetic", until),
         "aflow": _in_aflow(session, events, sums, sink, until, build),
         "results": _in_aflow(session, events, folder / "results", results, until, build),
         "fold": _in_aflow(session, events, sums, sink, until, build_fold),
@@ -95,7 +95,7 @@ def _end_of_history(events: DataFrame) -> int:
     return events.count() * STEP // WINDOW * WINDOW - WINDOW // 2
 
 
-def _by_window(events: DataFrame) -> DataFrame:
+def by_window(events: DataFrame) -> DataFrame:
     moments = events.selectExpr("who", "price", "timestamp_millis(at) as moment")
     return (
         moments.groupBy("who", functions.window("moment", f"{WINDOW} milliseconds"))
@@ -104,7 +104,7 @@ def _by_window(events: DataFrame) -> DataFrame:
     )
 
 
-def _by_arithmetic(events: DataFrame) -> DataFrame:
+def by_arithmetic(events: DataFrame) -> DataFrame:
     starts = events.selectExpr("who", "price", f"at - at % {WINDOW} as start")
     summed = starts.groupBy("who", "start").agg({"price": "sum"})
     return summed.withColumnRenamed("sum(price)", "total")
@@ -114,7 +114,7 @@ def _native(session: SparkSession, sums: DataFrame, out: Path, until: int) -> Ca
     def run() -> object:
         closed = sums.where(f"start < {until // WINDOW * WINDOW}")
         closed.write.mode("overwrite").parquet(str(out))
-        return _checksum(session, out)
+        return checksum(session.read.parquet(str(out)))
 
     return run
 
@@ -141,7 +141,7 @@ def _in_aflow(
                 savepoint=savepoint,
             )
         )
-        return _checksum(session, out)
+        return checksum(session.read.parquet(str(out)))
 
     return run
 
@@ -173,8 +173,8 @@ def _end(results: af.Stream[af.Windowed[str, int]], sums: Any) -> None:
     sums_of.to(sums, name="sums")
 
 
-def _checksum(session: SparkSession, out: Path) -> object:
-    frame = session.read.parquet(str(out))
-    return frame.selectExpr(
+def checksum(sums: DataFrame) -> object:
+    """Return what the sums of keys and windows add up to, in any order."""
+    return sums.selectExpr(
         "count(*)", "sum(total)", "sum(start)", "sum(crc32(who) * total)"
     ).collect()

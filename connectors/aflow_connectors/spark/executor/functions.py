@@ -24,6 +24,7 @@ from aflow.connect import ConnectorError
 from aflow.errors import AflowError, described
 from aflow.model.distribution import with_extras
 from aflow_connectors.spark.calls import CAUSED_BY
+from aflow_connectors.spark.executor.worker_memory import worker_memory
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -120,7 +121,16 @@ def run_pickled(
     )
     if context:
         payload = replace(payload, context=context)
-    return _with_causes(run(payload, batches))
+    return _returning_memory(_with_causes(run(payload, batches)))
+
+
+def _returning_memory(results: Iterator[Any]) -> Iterator[Any]:
+    """Yield ``results``; then return memory that the task has needed and the process no longer uses."""
+    memory = worker_memory()
+    try:
+        yield from results
+    finally:
+        memory.on_task_end()
 
 
 def _collect_less() -> None:
