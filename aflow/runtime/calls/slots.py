@@ -45,7 +45,7 @@ _WAKES: Final = 64
 #: next passes, as many in each as slots are woken. If all slots continued, a pass in which a thousand calls end would
 #: be long, and their next calls would end together again. With 1,000 calls of 10 ms in flight and time left, a hundred
 #: end in a millisecond. So slots rest only after a stall, or if the loop has no time left and fewer of them are enough.
-_ENDS: Final = 256
+_ENDS: Final = 512
 
 #: The result of a function that has not returned.
 _NOTHING: Final = object()
