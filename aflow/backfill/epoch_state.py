@@ -67,14 +67,15 @@ class EpochState:
         """Bytes of the stored state."""
         return sum(file.size for file in self.last.files)
 
-    def watermarks(self) -> EpochWatermarks:
-        """Return the watermarks of the next epoch."""
+    def watermarks(self, cut: Timestamp | None = None) -> EpochWatermarks:
+        """Return the watermarks of the next epoch, which holds back records from ``cut`` (epoch ms) on."""
         before, idle = self.position.watermark, self._activity.idle(_steady())
-        return EpochWatermarks(before, self.time.after(before, self.position.earned, idle))
+        after = self.time.after(before, self.position.earned, idle)
+        return EpochWatermarks(before, after if cut is None else max(before, min(after, cut - 1)))
 
-    def can_advance(self) -> bool:
-        """Return True if an epoch without records would advance the watermark."""
-        watermarks = self.watermarks()
+    def can_advance(self, cut: Timestamp | None = None) -> bool:
+        """Return True if an epoch without records, which holds back those from ``cut`` on, would advance time."""
+        watermarks = self.watermarks(cut)
         return not self.is_finished and watermarks.after > watermarks.before
 
     def files_of(self, fragment: Fragment) -> StepFiles | None:
@@ -110,11 +111,14 @@ class EpochState:
         *,
         batch: int | None,
         subtasks: int,
+        cut: Timestamp | None = None,
+        held: tuple[str, ...] = (),
     ) -> None:
         """Commit the next epoch.
 
-        ``newest`` has the newest timestamps that the partitions have assigned, by step. Raises ``CheckpointError`` for
-        missing or duplicate parts, and if writing fails.
+        ``newest`` has the newest timestamps that the partitions have assigned, by step. ``held`` names the rows with
+        the records from ``cut`` on, which wait for a savepoint. Raises ``CheckpointError`` for missing or duplicate
+        parts, and if writing fails.
         """
         found: dict[str, Timestamp] = {}
         for some in newest:
@@ -142,6 +146,8 @@ class EpochState:
                 earned=self.time.earned(position.earned, found),
                 newest=max(known, default=None),
                 prepared=_encoded(output),
+                cut=cut,
+                held=held,
             ),
         )
         self.store.commit(manifest)
@@ -157,19 +163,26 @@ class EpochState:
             return
         # It appears at once, when it is complete. A driver that was killed may have written it.
         if not self.savepoint.exists():
-            write_savepoint(
-                self.savepoint,
-                self.plan,
-                self._parts(subtasks),
-                until=until,
-                created_at=time.time_ns() // 1_000_000,
-                number=self.last.id + 1,
-                prepared={
-                    sink: [(self.last.id, one) for one in self.output_of(sink)]
-                    for sink in position.prepared
-                },
-            )
+            self.write_savepoint(self.savepoint, until, subtasks)
         self.is_finished = True
+
+    def write_savepoint(self, path: Path, until: Timestamp, subtasks: int) -> None:
+        """Write the state as a savepoint of the moment ``until`` (epoch ms) to the new folder ``path``.
+
+        All records before it are in the state, and no others. Raises ``CheckpointError``.
+        """
+        write_savepoint(
+            path,
+            self.plan,
+            self._parts(subtasks),
+            until=until,
+            created_at=time.time_ns() // 1_000_000,
+            number=self.last.id + 1,
+            prepared={
+                sink: [(self.last.id, one) for one in self.output_of(sink)]
+                for sink in self.position.prepared
+            },
+        )
 
     def _parts(self, subtasks: int) -> Iterator[StatePart]:
         for fragment in self.plan.fragments:

@@ -11,6 +11,9 @@ step, the watermark, Spark's batch, and the output of each sink. An epoch
 After a crash before 3 the epoch has not happened: the next query removes what it has left, and Spark repeats the batch.
 After a crash between 3 and the end of Spark's batch, the next query makes the output visible, if it is not, and skips
 the batch that Spark repeats.
+
+A savepoint of the running stream is one of its end at a moment T, without an end: epochs hold back the records from T
+on (``HeldRows``) until the watermark arrives at T, the savepoint is written, and one epoch processes those records.
 """
 
 from __future__ import annotations
@@ -20,12 +23,15 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from aflow.backfill.epoch_state import EpochState
+from aflow.backfill.epoch_time import EpochWatermarks
 from aflow.backfill.fragments import Fragment, FragmentPlan
 from aflow.backfill.stream_recovery import SPARK, STAGING
 from aflow.connect import Committable
+from aflow.errors import CheckpointError
+from aflow.model.time import Timestamp
 from aflow_connectors.spark.backfill.driver import table_of_exits
 from aflow_connectors.spark.backfill.folders import uri_of
 from aflow_connectors.spark.backfill.fragment_runner import FragmentRunner
@@ -34,11 +40,21 @@ from aflow_connectors.spark.backfill.rows import StepCounts, files_into, records
 from aflow_connectors.spark.executor.functions import MapBatches
 from aflow_connectors.spark.stream.destinations import AnyEpochDestination, EpochCall, EpochFolder
 from aflow_connectors.spark.stream.epoch_task import EpochContext, epoch_function
+from aflow_connectors.spark.stream.held_rows import HELD, HeldRows
 from aflow_connectors.spark.stream.progress import StreamProgress
 from aflow_connectors.spark.stream.rows import StreamRows
+from aflow_connectors.spark.stream.savepoint_request import (
+    StreamSavepointRequest,
+    check_folder,
+    check_repeatable,
+    first_cut,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+RowsOf: TypeAlias = "Callable[[Fragment], DataFrame]"
+"""Returns the rows of the source with which a fragment begins."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -53,6 +69,7 @@ class Epochs:
     """Description of each fragment for executors, by its index."""
     subtasks: int
     _is_ended: bool = False
+    _request: StreamSavepointRequest | None = None
     _records: int = 0
     _per_second: float = 0.0
     _results: dict[str, int] = field(default_factory=dict[str, int])
@@ -83,6 +100,7 @@ class Epochs:
         """
         self._results = dict.fromkeys(self.sinks, 0)
         shutil.rmtree(self._staging, ignore_errors=True)
+        self._held.clean(self.state.position.held)
         self.state.begin(
             {
                 sink: one.recover(self.state.output_of(sink))
@@ -97,25 +115,73 @@ class Epochs:
         if self._is_ended:
             return
         self._is_ended = True
+        self._end_request(
+            CheckpointError(
+                f"the stream of flow {self.flow!r} ended before its watermark had arrived at the moment of the "
+                f"savepoint, which was not written; the next query over the same state folder continues"
+            )
+        )
         for one in self._destinations():
             one.close()
         shutil.rmtree(self._staging, ignore_errors=True)
         self.state.store.close()
 
+    def begin_savepoint(self, request: StreamSavepointRequest) -> None:
+        """Hold back the records of the epochs that follow, from a moment on that no record has reached.
+
+        The savepoint is written when the watermark arrives there. Raises ``CheckpointError`` for a folder that exists
+        and before the first record, and ``FlowDefinitionError`` for a flow that cannot hold back records.
+        """
+        if self._active_request() is not None:
+            raise CheckpointError(
+                f"the stream of flow {self.flow!r} is being asked for a savepoint already: wait for that one"
+            )
+        cut = first_cut(self.state)
+        check_folder(request.path, self.state.store.folder)
+        check_repeatable(self.plan, {name for name, one in self.sinks.items() if one is not None})
+        self._held.check()
+        request.cut = cut
+        self._request = request
+
     def can_advance(self) -> bool:
-        """Return True if an epoch without rows would advance the watermark."""
-        return self.state.can_advance()
+        """Return True if an epoch without new rows would advance the watermark, or process records that wait."""
+        cut = self._cut
+        return self._must_release(cut) or self.state.can_advance(cut)
 
     def run_batch(self, rows: DataFrame, batch: int) -> None:
         """Run the epoch of Spark's ``batch``, unless it was committed."""
-        last, source = self.state.position.batch, self.rows.of_source
-        if last is None or batch > last:
-            self._run(rows.sparkSession, lambda one: source(one.head.name, rows), batch)
+        last, session = self.state.position.batch, rows.sparkSession
+        if last is not None and batch <= last:
+            return
+        cut = self._cut  # once: the request may be withdrawn meanwhile
+        if self._must_release(cut):
+            self._release(session)
+        if cut is None:
+            self._run(session, lambda one: self.rows.of_source(one.head.name, rows), batch)
+            return
+        # Both epochs of these rows read the stored ones, so they read the same.
+        new = self._held.write(rows, self.state.last.id + 1)
+        self._run(
+            session,
+            lambda one: self._held.read(session, one.head.name, [new]),
+            batch,
+            cut=cut,
+            held=(*self.state.position.held, new),
+        )
 
     def run_without_rows(self) -> None:
-        """Run an epoch that only advances time."""
-        session, source = self.session, self.rows.empty
-        self._run(session, lambda one: source(one.head.name, session), self.state.position.batch)
+        """Run an epoch that only advances time, or that processes the records that wait."""
+        session, position, cut = self.session, self.state.position, self._cut
+        if self._must_release(cut):
+            self._release(session)
+        else:
+            self._run(
+                session,
+                lambda one: self.rows.empty(one.head.name, session),
+                position.batch,
+                cut=cut,
+                held=position.held,
+            )
 
     def progress(self) -> StreamProgress:
         """Return the progress up to the last committed epoch."""
@@ -137,14 +203,91 @@ class Epochs:
     def _staging(self) -> Path:
         return self.state.store.folder / STAGING
 
+    @property
+    def _held(self) -> HeldRows:
+        return HeldRows(self.state.store.folder / HELD, self.rows)
+
+    def _active_request(self) -> StreamSavepointRequest | None:
+        request = self._request
+        return None if request is None or request.is_withdrawn else request
+
+    @property
+    def _cut(self) -> Timestamp | None:
+        """The moment of the savepoint that the stream is asked for."""
+        request = self._active_request()
+        return None if request is None else request.cut
+
+    def _must_release(self, cut: Timestamp | None) -> bool:
+        """Return True if records wait, and not for a savepoint of ``cut``."""
+        position = self.state.position
+        return bool(position.held) and position.cut != cut
+
+    def _release(self, session: SparkSession) -> None:
+        """Run the epoch of the records that have waited."""
+        position = self.state.position
+        self._run(
+            session,
+            lambda one: self._held.read(session, one.head.name, position.held),
+            position.batch,
+            begins=position.cut,
+        )
+
+    def _end_request(self, failure: Exception | None) -> None:
+        request, self._request = self._active_request(), None
+        if request is not None:
+            request.on_end(failure)
+
+    def _finish(self) -> None:
+        """Write the savepoints that are due: that of the end of the stream, and the one that it is asked for."""
+        self.state.finish(self.subtasks)
+        request = self._active_request()
+        if request is None or request.cut is None or self.state.position.cut != request.cut:
+            return
+        if self.state.position.watermark < request.cut - 1:
+            return
+        try:
+            self.state.write_savepoint(request.path, request.cut, self.subtasks)
+        except CheckpointError as exc:
+            self._end_request(exc)  # of the savepoint alone: the stream continues
+        else:
+            self._end_request(None)
+
+    def _epoch(
+        self,
+        number: int,
+        watermarks: EpochWatermarks,
+        begins: Timestamp | None,
+        cut: Timestamp | None,
+    ) -> TaskEpoch:
+        """Return an epoch that processes the records from ``begins`` up to ``cut``, within those of the stream."""
+        position = self.state.position
+        return TaskEpoch(
+            number,
+            watermarks,
+            self.state.store.folder,
+            begins=position.begins if begins is None else begins,
+            until=position.until if cut is None else cut,
+        )
+
     def _run(
-        self, session: SparkSession, rows: Callable[[Fragment], DataFrame], batch: int | None
+        self,
+        session: SparkSession,
+        rows: RowsOf,
+        batch: int | None,
+        *,
+        begins: Timestamp | None = None,
+        cut: Timestamp | None = None,
+        held: tuple[str, ...] = (),
     ) -> None:
+        """Run an epoch and commit it.
+
+        Records before ``begins`` were processed before, and those from ``cut`` on wait in the rows ``held``.
+        """
         began = monotonic()
         state, number = self.state, self.state.last.id + 1
         staging = self._staging / str(number)
         staging.mkdir(parents=True)
-        epoch = TaskEpoch(number, state.watermarks(), state.store.folder)
+        epoch = self._epoch(number, state.watermarks(cut), begins, cut)
         runner = self._runner(session, rows, staging, epoch)
         for fragment in self.plan.fragments:
             runner.run(fragment)
@@ -163,11 +306,14 @@ class Epochs:
             output,
             batch=batch,
             subtasks=self.subtasks,
+            cut=cut,
+            held=held,
         )
         for destination in self._destinations():
             destination.show()
-        state.finish(self.subtasks)
+        self._finish()
         shutil.rmtree(staging, ignore_errors=True)
+        self._held.clean(held)
         state.store.clean(state.last)
         ended = monotonic()
         self._seconds = {
@@ -175,7 +321,7 @@ class Epochs:
             "results": written - computed,
             "commit": ended - written,
         }
-        self._count(counts, ended - began)
+        self._count(counts, ended - began, are_new=begins is None)
 
     def _runner(
         self,
@@ -218,13 +364,14 @@ class Epochs:
                 destination.call(table, epoch)
         return ()
 
-    def _count(self, counts: Sequence[StepCounts], seconds: float) -> None:
+    def _count(self, counts: Sequence[StepCounts], seconds: float, *, are_new: bool) -> None:
+        """Add the counts of an epoch, with its records unless they were counted when they arrived."""
         sources = {one.head.name for one in self.plan.fragments if not one.keyed}
         records = sum(
             out for one in counts for name, (_, out) in one.steps.items() if name in sources
         )
-        self._records += records
-        if records:
+        if records and are_new:
+            self._records += records
             self._per_second = records / seconds
         for sink in self.sinks:
             self._results[sink] += records_into(self.plan.exits_into(sink), counts)

@@ -21,10 +21,11 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
-from aflow.errors import ConnectorError, described
+from aflow.errors import CheckpointError, ConnectorError, described
 from aflow_connectors.spark.calls import connector_error, is_spark_error
 from aflow_connectors.spark.stream.epochs import Epochs
 from aflow_connectors.spark.stream.progress import StreamProgress
+from aflow_connectors.spark.stream.savepoint_request import StreamSavepointRequest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -91,6 +92,19 @@ class Supervisor:
                 pass  # the epoch in progress has ended, and no other begins
         self._stop(self._query, at_once=at_once)
         self._thread.join(_PATIENCE)
+
+    def begin_savepoint(self, request: StreamSavepointRequest) -> None:
+        """Ask the stream for a savepoint, after the epoch in progress.
+
+        Raises as ``Epochs.begin_savepoint``, and ``CheckpointError`` if the stream has ended.
+        """
+        with self._lock:
+            if not self._may_run():
+                raise CheckpointError(
+                    f"the stream of {self._name} has ended, so it writes no savepoint to {request.path}: start another "
+                    f"query over the same state folder"
+                )
+            self._epochs.begin_savepoint(request)
 
     def result(self) -> StreamProgress:
         """Return the progress. Raises the error with which the stream has failed."""
