@@ -49,9 +49,12 @@ async def test_a_stream_from_a_delta_table_replaces_the_rows_of_a_repeated_epoch
 
     def replace_rows(rows: DataFrame, epoch: int) -> None:
         calls.append(epoch)
-        numbered = rows.withColumn("epoch", lit(epoch)).toArrow()
+        numbered: Any = rows.withColumn("epoch", lit(epoch))
         lake.write_deltalake(
-            str(tmp_path / "sums"), numbered, mode="overwrite", predicate=f"epoch = {epoch}"
+            str(tmp_path / "sums"),
+            numbered.toArrow(),
+            mode="overwrite",
+            predicate=f"epoch = {epoch}",
         )
 
     def query() -> StreamQuery:

@@ -146,8 +146,8 @@ async def test_state_moves_from_a_backfill_to_a_stream_while_that_runs_to_others
     streamed = written(tmp_path / "sums")
     await live(tmp_path / "end", sums, 4)
     assert written(tmp_path / "sums") == expected
-    moment = requests[1].cut
-    assert moment == BIDS[3 * SIZE - 1].at + 1  # after the newest record of the first three files
+    moment = BIDS[3 * SIZE - 1].at + 1  # after the newest record of the first three files
+    assert requests[1].cut == moment
     later = [one for one in expected if one.start + 10_000 > moment]
     other = SparkSink[Sum](tmp_path / "other", schema=COLUMNS)
     await live(tmp_path / "while it runs", other, 1)
