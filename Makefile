@@ -68,9 +68,9 @@ $(DEMO_SPARK): $(REQUIREMENTS)
 	@PYTHON="$(PYTHON)" scripts/make-venv .venv $(PINS) --group flights --editable '.[spark,web]'
 	@echo "$(CURDIR)" | tee $(DEMO) > $@
 
-demo-spark: $(DEMO_SPARK) ## run a pipeline over history on Spark, and continue live from its savepoint; needs Java
+demo-spark: $(DEMO_SPARK) ## run a pipeline over history on Spark, and continue live; STREAM=1 streams arriving files; needs Java
 	@scripts/have-java required
-	@$(FLIGHTS) backfill
+	@$(FLIGHTS) $(if $(STREAM),stream,backfill)
 
 java: # install Java for Spark if possible, else print the command
 	@scripts/have-java

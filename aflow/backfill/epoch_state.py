@@ -70,25 +70,28 @@ class EpochState:
         """Bytes of the stored state."""
         return sum(file.size for file in self.last.files)
 
-    def watermarks(self, *, waited: int | None = None) -> StreamWatermarks:
-        """Return the watermarks of the next epoch.
+    def watermarks(
+        self, *, waited: int | None = None, cut: Timestamp | None = None
+    ) -> StreamWatermarks:
+        """Return the watermarks of the next epoch, which holds back records from ``cut`` (epoch ms) on.
 
         It has the rows of a batch if ``waited`` is None. Otherwise the engine has found no rows when it last looked for
         them, at most ``waited`` ms ago.
         """
         now, position = _steady(), self.position
         activity = self._activity.at(now, None if waited is None else now - waited)
-        return self.time.watermarks(
+        watermarks = self.time.watermarks(
             position.watermark,
             position.watermarks,
             position.earned,
             activity,
             splits=position.splits,
         )
+        return watermarks if cut is None else watermarks.before(cut)
 
-    def can_advance(self, *, waited: int = 0) -> bool:
-        """Return True if an epoch without records would advance a watermark; ``waited`` is as for ``watermarks``."""
-        return not self.is_finished and self.watermarks(waited=waited).advance
+    def can_advance(self, *, waited: int = 0, cut: Timestamp | None = None) -> bool:
+        """Return True if an epoch without records would advance a watermark; arguments are those of ``watermarks``."""
+        return not self.is_finished and self.watermarks(waited=waited, cut=cut).advance
 
     def files_of(self, fragment: Fragment) -> StepFiles | None:
         """Return the state with which a fragment begins; None if it has none."""
@@ -134,11 +137,14 @@ class EpochState:
         subtasks: int,
         entries: int | None = None,
         splits: Iterable[BySplit] = (),
+        cut: Timestamp | None = None,
+        held: tuple[str, ...] = (),
     ) -> None:
         """Commit the next epoch.
 
         ``newest`` has the newest timestamps that the partitions have assigned, by step, and ``splits`` the same of each
-        split. ``entries`` is the number of values in the state. Raises ``CheckpointError`` for missing or duplicate
+        split. ``entries`` is the number of values in the state. ``held`` names the rows with the records from ``cut``
+        on, which wait for a savepoint. Raises ``CheckpointError`` for missing or duplicate
         parts, and if writing fails.
         """
         found: dict[str, Timestamp] = {}
@@ -176,6 +182,8 @@ class EpochState:
                 newest=max(known, default=None),
                 prepared=_encoded(output),
                 entries=entries,
+                cut=cut,
+                held=held,
             ),
         )
         self.store.commit(manifest)
@@ -201,19 +209,26 @@ class EpochState:
         if self.savepoint.exists():
             self._check_own(self.savepoint)
         else:
-            write_savepoint(
-                self.savepoint,
-                self.plan,
-                self._parts(subtasks),
-                until=until,
-                created_at=time.time_ns() // 1_000_000,
-                number=self.last.id + 1,
-                prepared={
-                    sink: [(self.last.id, one) for one in self.output_of(sink)]
-                    for sink in position.prepared
-                },
-            )
+            self.write_savepoint(self.savepoint, until, subtasks)
         self.is_finished = True
+
+    def write_savepoint(self, path: Path, until: Timestamp, subtasks: int) -> None:
+        """Write the state as a savepoint of the moment ``until`` (epoch ms) to the new folder ``path``.
+
+        All records before it are in the state, and no others. Raises ``CheckpointError``.
+        """
+        write_savepoint(
+            path,
+            self.plan,
+            self._parts(subtasks),
+            until=until,
+            created_at=time.time_ns() // 1_000_000,
+            number=self.last.id + 1,
+            prepared={
+                sink: [(self.last.id, one) for one in self.output_of(sink)]
+                for sink in self.position.prepared
+            },
+        )
 
     def _check_own(self, folder: Path) -> None:
         """Raise ``CheckpointError`` unless ``folder`` has the savepoint of the last epoch."""

@@ -31,7 +31,7 @@ is repeated after a crash may end at other watermarks than before, but it was no
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Final, TypeAlias
 
 from aflow.backfill.fragment_planner import before_time
@@ -52,6 +52,10 @@ class EpochWatermarks:
 
     before: Timestamp
     after: Timestamp
+
+    def limited(self, cut: Timestamp) -> EpochWatermarks:
+        """Return those of an epoch that does not advance to ``cut`` (epoch ms)."""
+        return EpochWatermarks(self.before, max(self.before, min(self.after, cut - 1)))
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,6 +92,14 @@ class StreamWatermarks:
     def advance(self) -> bool:
         """True if one of them advances in the epoch."""
         return any(one.after > one.before for one in (self.stream, *self.steps.values()))
+
+    def before(self, cut: Timestamp) -> StreamWatermarks:
+        """Return the same watermarks, none of which advances to ``cut`` (epoch ms)."""
+        return replace(
+            self,
+            stream=self.stream.limited(cut),
+            steps={step: one.limited(cut) for step, one in self.steps.items()},
+        )
 
     def of(self, fragment: Fragment) -> EpochWatermarks:
         """Return the watermarks of a fragment; one that begins at a source has those of the stream."""

@@ -71,6 +71,11 @@ def encoded_part(snapshots: Mapping[str, OperatorSnapshot]) -> Iterator[bytes]:
     yield bytes(chunk)
 
 
+def savepoint_folder(path: str | PathLike[str]) -> Path:
+    """Return the absolute folder ``path``. Raises ``FlowDefinitionError`` for an invalid path of a local folder."""
+    return Path.cwd() / local_folder(path, "savepoint")
+
+
 def check_savepoint_path(path: str | PathLike[str], *, files: Files = DISK) -> Path:
     """Return the folder ``path`` if a savepoint can be written there; blocks.
 

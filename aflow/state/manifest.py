@@ -105,6 +105,10 @@ class StreamPosition:
     """Moment (epoch ms) from which on records are left to the live job."""
     newest: Timestamp | None = None
     """Newest timestamp of all records so far (epoch ms), also of those."""
+    cut: Timestamp | None = None
+    """Moment (epoch ms) of a savepoint to be written, from which on records are held back; None if none are."""
+    held: tuple[str, ...] = ()
+    """Stored rows with the records that are held back, oldest first."""
     prepared: Mapping[str, tuple[bytes, ...]] = field(default_factory=dict[str, tuple[bytes, ...]])
     """Encoded committables of the epoch, by sink."""
     sources: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""The command line of the application: ``python -m flights replay``, ``weather`` and ``backfill``."""
+"""The command line of the application: ``python -m flights replay``, ``weather``, ``backfill`` and ``stream``."""
 
 from __future__ import annotations
 
@@ -225,26 +225,43 @@ def weather(output: Path, records: int | None, parallelism: int, seed: int) -> N
     _exit_with(lambda: run_lookups(options))
 
 
+def _hand_over(default: str) -> Callable[[F], F]:
+    options = (
+        _output(default),
+        click.option(
+            "--until",
+            type=_DAY,
+            metavar="YYYY-MM-DD",
+            default="2013-07-01",
+            show_default=True,
+            help="Day (UTC) on which the part on Spark ends and the live job starts.",
+        ),
+        click.option(
+            "--since", type=_DAY, metavar="YYYY-MM-DD", help="Omit flights before this day."
+        ),
+        click.option(
+            "--end", type=_DAY, metavar="YYYY-MM-DD", help="Omit flights from this day on."
+        ),
+        click.option(
+            "--partitions",
+            type=click.IntRange(min=1),
+            default=2,
+            show_default=True,
+            help="Cores of Spark, and tasks of each step there.",
+        ),
+        _PARALLELISM,
+    )
+
+    def add(command: F) -> F:
+        for option in reversed(options):
+            command = option(command)
+        return command
+
+    return add
+
+
 @main.command()
-@_output("flights-output/backfill")
-@click.option(
-    "--until",
-    type=_DAY,
-    metavar="YYYY-MM-DD",
-    default="2013-07-01",
-    show_default=True,
-    help="Day (UTC) on which the history on Spark ends and the live job starts.",
-)
-@click.option("--since", type=_DAY, metavar="YYYY-MM-DD", help="Omit flights before this day.")
-@click.option("--end", type=_DAY, metavar="YYYY-MM-DD", help="Omit flights from this day on.")
-@click.option(
-    "--partitions",
-    type=click.IntRange(min=1),
-    default=2,
-    show_default=True,
-    help="Cores of Spark, and tasks of each step there.",
-)
-@_PARALLELISM
+@_hand_over("flights-output/backfill")
 def backfill(
     output: Path,
     until: datetime,
@@ -260,6 +277,47 @@ def backfill(
 
     Exit status: 0 both ways give the same rows, 1 they differ, 130 interrupted.
     """
+    _run_hand_over(output, until, since, end, partitions, parallelism)
+
+
+@main.command()
+@_hand_over("flights-output/stream")
+@click.option(
+    "--files",
+    type=click.IntRange(min=1),
+    default=20,
+    show_default=True,
+    help="Files in which each table arrives, one each second; each is a batch.",
+)
+def stream(
+    output: Path,
+    until: datetime,
+    since: datetime | None,
+    end: datetime | None,
+    partitions: int,
+    parallelism: int,
+    files: int,
+) -> None:
+    """Process files that arrive in a folder by a stream on Spark, continue live, and compare with a live year.
+
+    One pipeline runs three times: on Spark, in micro-batches, until its event time is July 1st; live, from a savepoint
+    with the open windows, sessions and timers; and live from the beginning. Needs Java.
+
+    Exit status: 0 both ways give the same rows, 1 they differ, 130 interrupted.
+    """
+    _run_hand_over(output, until, since, end, partitions, parallelism, arriving=files)
+
+
+def _run_hand_over(
+    output: Path,
+    until: datetime,
+    since: datetime | None,
+    end: datetime | None,
+    partitions: int,
+    parallelism: int,
+    *,
+    arriving: int | None = None,
+) -> None:
     from flights.backfill.command import HandOver, run_hand_over
     from flights.backfill.tables import Period
 
@@ -271,6 +329,7 @@ def backfill(
         period=Period(_midnight(since), _midnight(end)),
         partitions=partitions,
         parallelism=parallelism,
+        arriving=arriving,
     )
     _exit_with(lambda: run_hand_over(chosen))
 

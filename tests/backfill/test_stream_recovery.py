@@ -132,6 +132,35 @@ def test_the_watermark_of_each_split_continues(tmp_path: Path) -> None:
     assert after([{"times": {"": 450}}], of=()) == 449
 
 
+def test_the_watermark_stops_before_the_records_that_wait_for_a_savepoint(tmp_path: Path) -> None:
+    committed(tmp_path)
+    state = opened(tmp_path)
+    held = ("3",)
+
+    with closing(state.store):
+        assert state.watermarks(cut=501).stream == EpochWatermarks(100, 499)
+        assert state.watermarks(cut=300).stream == EpochWatermarks(100, 299)
+        assert state.can_advance(cut=300)
+        state.commit(
+            state.watermarks(cut=300),
+            [EpochPart("sums", 0, None, complete=True)],
+            [{"times": 900}],
+            {},
+            batch=8,
+            subtasks=1,
+            cut=300,
+            held=held,
+        )
+        assert not state.can_advance(cut=300)
+        assert state.can_advance()
+    (tmp_path / SPARK / "offsets" / "8").touch()
+    again = opened(tmp_path)
+
+    again.store.close()
+    assert (again.position.cut, again.position.held) == (300, held)
+    assert again.watermarks().stream == EpochWatermarks(299, 899)
+
+
 @pytest.mark.parametrize(
     ("until", "refused"), [(300, True), (500, True), (501, False), (None, False)]
 )

@@ -72,7 +72,13 @@ class Worker:
             until=None,
             source=columns.RowsIn(["key", "n", "at"], Item, owner="items"),
             epoch=fragment_task.TaskEpoch(
-                self.last.id + 1, NEVER, self.store.folder, self.query, self.cache_bytes
+                self.last.id + 1,
+                NEVER,
+                self.store.folder,
+                begins=None,
+                until=None,
+                query=self.query,
+                cache_bytes=self.cache_bytes,
             ),
         )
         table = pa.RecordBatch.from_pylist([{"key": 0, "n": 0, "at": 0}]).slice(1)
@@ -174,7 +180,7 @@ def test_a_task_whose_rows_cannot_be_read_keeps_no_state(worker: Worker) -> None
         key_groups=GROUPS,
         until=None,
         restored=worker.store.files_of(manifest, "sums", ChangePlan()),
-        epoch=fragment_task.TaskEpoch(9, NEVER, worker.store.folder, "query", 1 << 20),
+        epoch=fragment_task.TaskEpoch(9, NEVER, worker.store.folder, None, None, "query", 1 << 20),
     )
     with pytest.raises(OSError, match="connection was lost"):
         list(fragment_task.execute(task, 0, broken(), digest="keyed", cache=worker.cache))

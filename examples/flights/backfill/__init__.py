@@ -2,5 +2,6 @@
 
 Read ``pipeline`` first: it does not depend on where it runs. ``hours``, ``storm_hours``, ``stretches`` and ``silence``
 (with ``registry``) are its parts. ``command`` runs the three computations, on Spark (``history``) and live (``live``),
-over the Parquet files of ``tables``; ``comparison`` and ``report`` compare them.
+over the Parquet files of ``tables``; ``comparison`` and ``report`` compare them. In place of the backfill, ``stream``
+runs the pipeline on Spark over ``arriving_files``.
 """

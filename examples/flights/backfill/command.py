@@ -1,4 +1,4 @@
-"""The hand-over: history on Spark, the rest live from its savepoint, everything live, and the comparison."""
+"""The hand-over: the first part on Spark, the rest live from its savepoint, everything live, and the comparison."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from flights.backfill.files import Computation, HistoryFiles
 from flights.backfill.history import History, run_history
 from flights.backfill.live import LiveRun, run_live
 from flights.backfill.report import show_results, show_steps, show_totals
+from flights.backfill.stream import run_stream
 from flights.backfill.tables import Period, write_tables
 from flights.data import FlightData
 from flights.job import ExitStatus
-from flights.tables import counted
 
 #: The middle of the year, in the evening of June 30th in New York.
 MIDSUMMER: Final = datetime(2013, 7, 1, tzinfo=UTC)
@@ -32,13 +32,15 @@ class HandOver:
 
     output: Path
     until: datetime = MIDSUMMER
-    """End of the history and start of the live job."""
+    """End of the part on Spark and start of the live job."""
     period: Period = field(default_factory=Period)
     """Part of the year that is used."""
     partitions: int = 2
     """Cores of Spark, and tasks of each step there."""
     parallelism: int = 1
     """Subtasks of each keyed step in live jobs."""
+    arriving: int | None = None
+    """Number of files in which each table arrives, if the part on Spark is a stream; None for a backfill."""
 
 
 def run_hand_over(options: HandOver) -> ExitStatus:
@@ -71,8 +73,9 @@ class _HandOver:
     def run(self) -> ExitStatus:
         planes = self.data.folder / "planes.csv"
         self.files.clear()
+        part = "history" if self.options.arriving is None else "a stream of arriving files"
         self.console.print(
-            f"Flights of 2013: history before {self._until} on Spark, the rest live from its savepoint, "
+            f"Flights of 2013: {part} before {self._until} on Spark, the rest live from its savepoint, "
             f"then everything live.",
             soft_wrap=True,
         )
@@ -86,24 +89,31 @@ class _HandOver:
         return self._report(history, live, whole)
 
     def _history(self, planes: Path) -> History:
-        with self.console.status(f"on Spark: history before {self._until}"):
+        with self.console.status(f"on Spark, before {self._until}"):
             started = time.monotonic()
-            history = run_history(
-                self.files,
-                planes,
-                partial(write_tables, self.data, self.files, self.options.period),
-                until=self.options.until,
-                partitions=self.options.partitions,
-            )
+            history = self._on_spark(planes)
             self.seconds["start of Spark"] = history.ready_s
-            self.seconds["history"] = time.monotonic() - started - history.ready_s
-        taken = sum(one.records_out for one in history.done.steps if one.name == "every flight")
+            name = "history" if self.options.arriving is None else "stream"
+            self.seconds[name] = time.monotonic() - started - history.ready_s
         self.console.print(
-            f"On Spark: {counted(taken, 'flight')} of {history.flights:,} in {self.seconds['history']:.1f} s, "
-            f"after {history.ready_s:.1f} s for the start of Spark and the tables.",
+            f"On Spark: {history.summary}, after {history.ready_s:.1f} s for the start of Spark and the tables.",
             soft_wrap=True,
         )
         return history
+
+    def _on_spark(self, planes: Path) -> History:
+        write = partial(write_tables, self.data, self.files, self.options.period)
+        until, partitions = self.options.until, self.options.partitions
+        if self.options.arriving is None:
+            return run_history(self.files, planes, write, until=until, partitions=partitions)
+        return run_stream(
+            self.files,
+            planes,
+            write,
+            until=until,
+            partitions=partitions,
+            arriving=self.options.arriving,
+        )
 
     def _live(self, computation: Computation, planes: Path) -> LiveRun:
         name = "live from the savepoint" if computation is Computation.LIVE else "all live"

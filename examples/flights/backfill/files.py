@@ -29,11 +29,23 @@ RESULTS: Final[Mapping[str, type[Any]]] = {
 }
 
 
+#: Columns of the results, as a stream on Spark writes them.
+COLUMNS: Final[Mapping[str, str]] = {
+    "hours": "airport string, hour timestamp, flights long, minutes long, longest long",
+    "worst_hours": "airport string, hour timestamp, flights long, minutes long, longest long",
+    "stretches": "tail string, first timestamp, last timestamp, legs long, cancelled long, delay long",
+    "silent": "tail string, since timestamp, dest string, maker string, model string, seats long",
+    "grounded": "maker string, week timestamp, aircraft long, seats long",
+    "around": "airport string, began timestamp, gust double, rain double, flights_before long, minutes_before long, "
+    "flights_after long, minutes_after long",
+}
+
+
 class Computation(Enum):
     """The three computations; the value is the folder of the results."""
 
     HISTORY = "history"
-    """History on Spark."""
+    """The first part, on Spark: a backfill or a stream."""
     LIVE = "live"
     """Live from the savepoint."""
     WHOLE = "whole"
@@ -72,6 +84,15 @@ class HistoryFiles:
         return self.folder / "checkpoints"
 
     @property
+    def stream_state(self) -> Path:
+        """Epochs of the stream."""
+        return self.folder / "stream"
+
+    def arriving(self, table: str) -> Path:
+        """Return the folder in which the files of a table arrive."""
+        return self.folder / "arriving" / table
+
+    @property
     def spark_log(self) -> Path:
         """Standard error of Spark."""
         return self.folder / "spark.log"
@@ -85,7 +106,7 @@ class HistoryFiles:
         results = (self.folder / computation.value for computation in Computation)
         try:
             self.folder.mkdir(parents=True, exist_ok=True)
-            for folder in (self.savepoint, self.checkpoints, *results):
+            for folder in (self.savepoint, self.checkpoints, self.stream_state, *results):
                 if folder.exists():
                     rmtree(folder)
         except OSError as exc:

@@ -9,7 +9,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -19,7 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Final
 
-from aflow_connectors.spark import Backfilled, Results, SparkSource, backfill, local_session
+from aflow_connectors.spark import Results, SparkSource, backfill, local_session
 from flights.backfill.files import RESULTS, Computation, HistoryFiles
 from flights.backfill.pipeline import build
 from flights.flight import Flight
@@ -38,9 +38,12 @@ _CONF: Final = {
 
 @dataclass(frozen=True, slots=True)
 class History:
-    """Result of the backfill."""
+    """Result of the first part."""
 
-    done: Backfilled
+    summary: str
+    """Its numbers of records, and its duration."""
+    records_in: Mapping[str, int] | None
+    """Records into each step; None where Spark does not count them."""
     flights: int
     """Flights in the tables, before and after the hand-over."""
     open_state: dict[str, str]
@@ -62,18 +65,12 @@ def run_history(
     ``write`` writes the tables and returns the number of flights; it runs in a thread while Spark starts. Raises the
     errors of ``write`` and ``backfill``, and ``ConnectorError`` if Spark cannot start on this machine.
     """
-    started = time.monotonic()
-    with ThreadPoolExecutor(1) as pool:
-        writing = pool.submit(write)
-        with delayed_interrupts(), _stderr_to(files.spark_log):
-            session = local_session("flights backfill", cores=partitions, conf=_CONF)
-    try:
-        written = writing.result()
-        ready_s = time.monotonic() - started
+    with started_spark(files, write, partitions) as (session, written, ready_s):
         # Spark skips row groups that are entirely after the hand-over.
         before = f"time_hour < timestamp'{until:%Y-%m-%d %H:%M:%S%z}'"
         flights = session.read.parquet(str(files.flights)).where(before)
         weather = session.read.parquet(str(files.weather)).where(before)
+        began = time.monotonic()
         done = asyncio.run(
             backfill(
                 partial(build, planes=planes),
@@ -89,7 +86,36 @@ def run_history(
                 savepoint=files.savepoint,
             )
         )
-        return History(done, written, open_state(session, files.savepoint), ready_s)
+        seconds = time.monotonic() - began
+        records = Counter[str]()
+        for step in done.steps:
+            records[step.name] += step.records_in
+        taken = sum(one.records_out for one in done.steps if one.name == "every flight")
+        return History(
+            summary=f"{counted(taken, 'flight')} of {written:,} in {seconds:.1f} s",
+            records_in=records,
+            flights=written,
+            open_state=open_state(session, files.savepoint),
+            ready_s=ready_s,
+        )
+
+
+@contextmanager
+def started_spark(
+    files: HistoryFiles, write: Callable[[], int], partitions: int
+) -> Generator[tuple[SparkSession, int, float]]:
+    """Start Spark while ``write`` writes the tables: the session, the number of flights, and the seconds that it took.
+
+    The session is stopped at the end of the block.
+    """
+    started = time.monotonic()
+    with ThreadPoolExecutor(1) as pool:
+        writing = pool.submit(write)
+        with delayed_interrupts(), _stderr_to(files.spark_log):
+            session = local_session("flights on Spark", cores=partitions, conf=_CONF)
+    try:
+        written = writing.result()
+        yield session, written, time.monotonic() - started
     finally:
         session.stop()
 

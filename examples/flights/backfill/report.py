@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
@@ -36,15 +35,15 @@ def show_steps(
     console: Console, history: History, live: af.metrics.JobMetrics, whole: af.metrics.JobMetrics
 ) -> None:
     """Print the records of each step by computation, and its open state at the hand-over."""
-    on_spark = Counter[str]()
-    for step in history.done.steps:
-        on_spark[step.name] += step.records_in
+    on_spark = history.records_in
     table = _table("Records into each step", ("Spark", "then live", "all live"), first="step")
     table.add_column("open state")
     for name in _STEPS:
-        numbers = on_spark[name], live.steps[name].records_in, whole.steps[name].records_in
         table.add_row(
-            name, *(f"{number:,}" for number in numbers), history.open_state.get(name, "")
+            name,
+            "" if on_spark is None else f"{on_spark.get(name, 0):,}",
+            *(f"{one.steps[name].records_in:,}" for one in (live, whole)),
+            history.open_state.get(name, ""),
         )
     console.print(table)
 

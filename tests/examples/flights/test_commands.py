@@ -28,7 +28,7 @@ def test_help_names_the_commands(flights: Flights) -> None:
     result = flights("--help")
 
     assert result.exit_code == 0
-    for command in ("replay", "weather", "backfill"):
+    for command in ("replay", "weather", "backfill", "stream"):
         assert f"\n  {command} " in result.stdout
 
 
@@ -57,8 +57,12 @@ def test_help_names_the_commands(flights: Flights) -> None:
                 "[default: 2013-07-01]",
             ],
         ),
+        (
+            "stream",
+            ["Files in which each table arrives", "[default: flights-output/stream]"],
+        ),
     ],
-    ids=["replay", "weather", "backfill"],
+    ids=["replay", "weather", "backfill", "stream"],
 )
 def test_help_of_a_command_has_its_exit_statuses_and_defaults(
     flights: Flights, command: str, parts: list[str]

@@ -63,6 +63,10 @@ class TaskEpoch:
     watermarks: StreamWatermarks
     folder: Path
     """Folder with the state of the stream."""
+    begins: Timestamp | None
+    """Moment (epoch ms) before which records are skipped; None if none are."""
+    until: Timestamp | None
+    """Moment (epoch ms) from which on records are left out; None if none are."""
     query: str = ""
     """Unique for each driver."""
     cache_bytes: int = 0
@@ -80,6 +84,7 @@ class FragmentTask:
     """Number of partitions of keyed fragments."""
     key_groups: int
     until: Timestamp | None
+    """End of the history (epoch ms); None if it is all. A stream has an interval for each epoch."""
     begins: Timestamp | None = None
     """Beginning of the history (epoch ms); None if it is all."""
     restored_from: Path | None = None
@@ -240,11 +245,12 @@ class _Execution:
     async def work(self, inbox: BridgeInput[InputRows], outbox: BridgeOutput[ExitBatch]) -> None:
         """Run the fragment on the loop of the worker."""
         task = self._task
+        interval = task.epoch or task
         partition = Partition(
             subtask=self._number if self._keyed else 0,
             subtasks=task.subtasks if self._keyed else 1,
-            until=task.until,
-            begins=task.begins,
+            until=interval.until,
+            begins=interval.begins,
             key_groups=task.key_groups,
             watermarks=None if task.epoch is None else task.epoch.watermarks.of(task.fragment),
             changes=self._state is not None and not self._state.needs_complete_part,

@@ -11,6 +11,9 @@ step, the watermark, Spark's batch, and the output of each sink. An epoch
 After a crash before 3 the epoch has not happened: the next query removes its files, and Spark repeats the batch.
 After a crash between 3 and the end of Spark's batch, the next query makes the output visible, if it is not, and skips
 the batch that Spark repeats.
+
+A savepoint of the running stream is one of its end at a moment T, without an end: epochs hold back the records from T
+on (``HeldRows``) until the watermark arrives at T, the savepoint is written, and one epoch processes those records.
 """
 
 from __future__ import annotations
@@ -20,10 +23,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from time import monotonic, time_ns
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 from uuid import uuid4
 
 from aflow.backfill.epoch_state import EpochState
+from aflow.backfill.epoch_time import StreamWatermarks
 from aflow.backfill.fragments import Fragment, FragmentPlan
 from aflow.backfill.stream_progress import (
     BatchReport,
@@ -36,6 +40,7 @@ from aflow.backfill.stream_progress import (
 from aflow.backfill.stream_recovery import SPARK, STAGING, last_planned_batch
 from aflow.connect import Committable
 from aflow.errors import CheckpointError, ConnectorError, described
+from aflow.model.time import Timestamp
 from aflow_connectors.spark.backfill.driver import table_of_exits
 from aflow_connectors.spark.backfill.folders import uri_of
 from aflow_connectors.spark.backfill.fragment_runner import FragmentRunner
@@ -49,10 +54,20 @@ from aflow_connectors.spark.stream.destinations import (
     publish_former,
 )
 from aflow_connectors.spark.stream.epoch_task import EpochContext, epoch_function
+from aflow_connectors.spark.stream.held_rows import HELD, HeldRows
 from aflow_connectors.spark.stream.rows import StreamRows
+from aflow_connectors.spark.stream.savepoint_request import (
+    StreamSavepointRequest,
+    check_folder,
+    check_repeatable,
+    first_cut,
+)
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+RowsOf: TypeAlias = "Callable[[Fragment], DataFrame]"
+"""Returns the rows of the source with which a fragment begins."""
 
 
 @dataclass(slots=True, kw_only=True)
@@ -79,6 +94,7 @@ class Epochs:
     _is_cancelled: bool = False
     #: True until an epoch of this query is committed: the next one may repeat the epoch of a killed driver.
     _may_repeat: bool = True
+    _request: StreamSavepointRequest | None = None
 
     def __post_init__(self) -> None:
         self._recorder = ProgressRecorder(
@@ -116,6 +132,7 @@ class Epochs:
             if not isinstance(self.sinks.get(sink), EpochFolder):
                 publish_former(sink, self.state.output_of(sink))
         self._begun = last_planned_batch(self.state.store.folder)
+        self._held.clean(self.state.position.held)
         self.state.begin(
             {
                 sink: one.recover(self.state.output_of(sink))
@@ -131,6 +148,12 @@ class Epochs:
         if self._is_ended:
             return
         self._is_ended = True
+        self._end_request(
+            CheckpointError(
+                f"the stream of flow {self.flow!r} ended before its watermark had arrived at the moment of the "
+                f"savepoint, which was not written; the next query over the same state folder continues"
+            )
+        )
         for one in self._destinations():
             one.close()
         shutil.rmtree(self._staging, ignore_errors=True)
@@ -140,27 +163,65 @@ class Epochs:
         """Let the epoch in progress end without its commit, if that has not begun. Called in another thread."""
         self._is_cancelled = True
 
+    def begin_savepoint(self, request: StreamSavepointRequest) -> None:
+        """Hold back the records of the epochs that follow, from a moment on that no record has reached.
+
+        The savepoint is written when the watermark arrives there. Raises ``CheckpointError`` for a folder that exists
+        and before the first record, and ``FlowDefinitionError`` for a flow that cannot hold back records.
+        """
+        if self._active_request() is not None:
+            raise CheckpointError(
+                f"the stream of flow {self.flow!r} is being asked for a savepoint already: wait for that one"
+            )
+        cut = first_cut(self.state)
+        check_folder(request.path, self.state.store.folder)
+        check_repeatable(self.plan, {name for name, one in self.sinks.items() if one is not None})
+        self._held.check()
+        request.cut = cut
+        self._request = request
+
     def can_advance(self) -> bool:
-        """Return True if an epoch without rows would advance a watermark, while Spark waits for rows."""
-        return self.state.can_advance(waited=self._waited)
+        """Return True if an epoch without new rows would advance a watermark, or process records that wait."""
+        cut = self._cut
+        return self._must_release(cut) or self.state.can_advance(waited=self._waited, cut=cut)
 
     def run_batch(self, rows: DataFrame, batch: int) -> None:
         """Run the epoch of Spark's ``batch``, unless it was committed."""
-        last, source = self.state.position.batch, self.rows.of_source
+        last, session = self.state.position.batch, rows.sparkSession
         if self._begun is not None and batch <= self._begun:
             self._recorder.on_replay()
-        if last is None or batch > last:
-            self._run(rows.sparkSession, lambda one: source(one.head.name, rows), batch)
-
-    def run_without_rows(self) -> None:
-        """Run an epoch that only advances time."""
-        session, source = self.session, self.rows.empty
+        if last is not None and batch <= last:
+            return
+        cut = self._cut  # once: the request may be withdrawn meanwhile
+        if self._must_release(cut):
+            self._release(session)
+        if cut is None:
+            self._run(session, lambda one: self.rows.of_source(one.head.name, rows), batch)
+            return
+        # Both epochs of these rows read the stored ones, so they read the same.
+        new = self._held.write(rows, self.state.last.id + 1)
         self._run(
             session,
-            lambda one: source(one.head.name, session),
-            self.state.position.batch,
-            waited=self._waited,
+            lambda one: self._held.read(session, one.head.name, [new]),
+            batch,
+            cut=cut,
+            held=(*self.state.position.held, new),
         )
+
+    def run_without_rows(self) -> None:
+        """Run an epoch that only advances time, or that processes the records that wait."""
+        session, position, cut = self.session, self.state.position, self._cut
+        if self._must_release(cut):
+            self._release(session)
+        else:
+            self._run(
+                session,
+                lambda one: self.rows.empty(one.head.name, session),
+                position.batch,
+                waited=self._waited,
+                cut=cut,
+                held=position.held,
+            )
 
     def progress(self) -> StreamProgress:
         """Return the progress up to the last committed epoch; in any thread."""
@@ -197,24 +258,102 @@ class Epochs:
         """The longest time (ms) since Spark has looked for rows, if it has found none."""
         return round(self.interval * 1000)
 
-    def _run(
+    @property
+    def _held(self) -> HeldRows:
+        return HeldRows(self.state.store.folder / HELD, self.rows)
+
+    def _active_request(self) -> StreamSavepointRequest | None:
+        request = self._request
+        return None if request is None or request.is_withdrawn else request
+
+    @property
+    def _cut(self) -> Timestamp | None:
+        """The moment of the savepoint that the stream is asked for."""
+        request = self._active_request()
+        return None if request is None else request.cut
+
+    def _must_release(self, cut: Timestamp | None) -> bool:
+        """Return True if records wait, and not for a savepoint of ``cut``."""
+        position = self.state.position
+        return bool(position.held) and position.cut != cut
+
+    def _release(self, session: SparkSession) -> None:
+        """Run the epoch of the records that have waited."""
+        position = self.state.position
+        self._run(
+            session,
+            lambda one: self._held.read(session, one.head.name, position.held),
+            position.batch,
+            begins=position.cut,
+        )
+
+    def _end_request(self, failure: Exception | None) -> None:
+        request, self._request = self._active_request(), None
+        if request is not None:
+            request.on_end(failure)
+
+    def _finish(self) -> None:
+        """Write the savepoints that are due: that of the end of the stream, and the one that it is asked for."""
+        self.state.finish(self.subtasks)
+        request = self._active_request()
+        if request is None or request.cut is None or self.state.position.cut != request.cut:
+            return
+        if self.state.position.watermark < request.cut - 1:
+            return
+        try:
+            self.state.write_savepoint(request.path, request.cut, self.subtasks)
+        except CheckpointError as exc:
+            self._end_request(exc)  # of the savepoint alone: the stream continues
+        else:
+            self._end_request(None)
+
+    def _epoch(
         self,
-        session: SparkSession,
-        rows: Callable[[Fragment], DataFrame],
-        batch: int | None,
-        *,
-        waited: int | None = None,
-    ) -> None:
-        began = monotonic()
-        state, number = self.state, self.state.last.id + 1
-        has_rows = batch != state.position.batch
-        staging = self._staging / self.query / str(number)
+        watermarks: StreamWatermarks,
+        begins: Timestamp | None,
+        cut: Timestamp | None,
+    ) -> TaskEpoch:
+        """Return an epoch that processes the records from ``begins`` up to ``cut``, within those of the stream."""
+        position = self.state.position
+        return TaskEpoch(
+            self.state.last.id + 1,
+            watermarks,
+            self.state.store.folder,
+            begins=position.begins if begins is None else begins,
+            until=position.until if cut is None else cut,
+            query=self.query,
+            cache_bytes=self.cache_bytes,
+        )
+
+    def _new_staging(self, epoch: int) -> Path:
+        """Create the folder for the data between the fragments of an epoch."""
+        staging = self._staging / self.query / str(epoch)
         try:
             staging.mkdir(parents=True)
         except OSError as exc:
             raise CheckpointError(f"{staging} cannot be made: {described(exc)}") from exc
-        watermarks, folder = state.watermarks(waited=waited), state.store.folder
-        epoch = TaskEpoch(number, watermarks, folder, self.query, self.cache_bytes)
+        return staging
+
+    def _run(
+        self,
+        session: SparkSession,
+        rows: RowsOf,
+        batch: int | None,
+        *,
+        waited: int | None = None,
+        begins: Timestamp | None = None,
+        cut: Timestamp | None = None,
+        held: tuple[str, ...] = (),
+    ) -> None:
+        """Run an epoch and commit it.
+
+        Records before ``begins`` were processed before, and those from ``cut`` on wait in the rows ``held``.
+        """
+        began = monotonic()
+        state, number = self.state, self.state.last.id + 1
+        has_rows = batch != state.position.batch
+        staging = self._new_staging(number)
+        epoch = self._epoch(state.watermarks(waited=waited, cut=cut), begins, cut)
         runner = self._runner(session, rows, staging, epoch)
         for fragment in self.plan.fragments:
             self._refuse_cancelled()
@@ -227,26 +366,12 @@ class Epochs:
             if one is not None
         }
         written = monotonic()
-        parts = [one.part for one in counts if one.part is not None]
-        state.store.check_written(parts)
-        self._refuse_cancelled()
-        state.commit(
-            epoch.watermarks,
-            parts,
-            [one.newest for one in counts],
-            output,
-            batch=batch,
-            subtasks=self.subtasks,
-            entries=entries_after(
-                state.position.entries, [(one.part, one.entries) for one in counts]
-            ),
-            splits=[one.splits for one in counts],
-        )
-        self._may_repeat = False
+        self._commit(epoch, counts, output, batch, cut=cut, held=held)
         for destination in self._destinations():
             destination.publish()
-        state.finish(self.subtasks)
+        self._finish()
         shutil.rmtree(staging, ignore_errors=True)
+        self._held.clean(held)
         state.store.clean(state.last)
         ended = monotonic()
         seconds = {
@@ -254,7 +379,36 @@ class Epochs:
             "results": written - computed,
             "commit": ended - written,
         }
-        self._record(counts, seconds, has_rows=has_rows)
+        self._record(counts, seconds, has_rows=has_rows, are_new=begins is None)
+
+    def _commit(
+        self,
+        epoch: TaskEpoch,
+        counts: Sequence[StepCounts],
+        output: Mapping[str, Sequence[Committable]],
+        batch: int | None,
+        *,
+        cut: Timestamp | None,
+        held: tuple[str, ...],
+    ) -> None:
+        state = self.state
+        parts = [one.part for one in counts if one.part is not None]
+        state.store.check_written(parts)
+        self._refuse_cancelled()
+        entries = [(one.part, one.entries) for one in counts]
+        state.commit(
+            epoch.watermarks,
+            parts,
+            [one.newest for one in counts],
+            output,
+            batch=batch,
+            subtasks=self.subtasks,
+            entries=entries_after(state.position.entries, entries),
+            splits=[one.splits for one in counts],
+            cut=cut,
+            held=held,
+        )
+        self._may_repeat = False
 
     def _runner(
         self,
@@ -304,14 +458,21 @@ class Epochs:
         return ()
 
     def _record(
-        self, counts: Sequence[StepCounts], seconds: Mapping[str, float], *, has_rows: bool
+        self,
+        counts: Sequence[StepCounts],
+        seconds: Mapping[str, float],
+        *,
+        has_rows: bool,
+        are_new: bool,
     ) -> None:
+        """Record an epoch, with its records unless they were counted when they arrived (``are_new`` is False)."""
         sources = {one.head.name for one in self.plan.fragments if not one.keyed}
+        records = sum(
+            out for one in counts for name, (_, out) in one.steps.items() if name in sources
+        )
         report = EpochReport(
             steps=[one.counted for one in counts],
-            records=sum(
-                out for one in counts for name, (_, out) in one.steps.items() if name in sources
-            ),
+            records=records if are_new else 0,
             results={sink: records_into(self.plan.exits_into(sink), counts) for sink in self.sinks},
             seconds=seconds,
             state_bytes_read=sum(one.state_read for one in counts),

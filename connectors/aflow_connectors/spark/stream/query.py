@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from os import PathLike
+from pathlib import Path
 from threading import Event
 from types import TracebackType
 from typing import TYPE_CHECKING, Final
 
 from anyio import CancelScope, to_thread
 
+from aflow.backfill.savepoint import savepoint_folder
 from aflow.backfill.stream_metrics import JobStatus, ObservedStream
 from aflow.backfill.stream_progress import StreamProgress
 from aflow.errors import FlowDefinitionError
+from aflow_connectors.spark.stream.savepoint_request import StreamSavepointRequest
 
 if TYPE_CHECKING:
     from aflow_connectors.spark.stream.supervisor import Supervisor
@@ -127,6 +131,44 @@ class StreamQuery(ObservedStream):
     def progress(self) -> StreamProgress:
         """Return the progress up to the last committed epoch. Raises ``FlowDefinitionError`` before the start."""
         return self._running()[0].progress()
+
+    async def savepoint(self, path: str | PathLike[str]) -> Path:
+        """Write a savepoint while the stream runs, and return its folder, ``path``, which must be new.
+
+        A live job, a backfill or another stream starts from it, as from the one at the end of a stream. It is of the
+        moment T after the newest record that was processed when the call was made: it has all records before T, and
+        what starts from it skips these. It is written when the watermark has arrived at T, so records from T on must
+        arrive. Until then the stream holds back records from T on, and then processes them.
+
+        Raises ``CheckpointError`` if something exists at ``path``, or the stream has processed no record yet, or ends
+        before, and ``FlowDefinitionError`` for a query that is not started, an invalid path, and for a flow with a sink
+        upstream of ``event_time``. If the savepoint cannot be written, the stream continues. Cancelling the call
+        withdraws the request.
+        """
+        supervisor, _ = self._running()
+        folder = savepoint_folder(path)
+        loop = asyncio.get_running_loop()
+        ended: asyncio.Future[None] = loop.create_future()
+
+        def resolve(failure: Exception | None) -> None:
+            if ended.done():
+                return
+            if failure is None:
+                ended.set_result(None)
+            else:
+                ended.set_exception(failure)
+
+        def on_end(failure: Exception | None) -> None:
+            loop.call_soon_threadsafe(resolve, failure)
+
+        request = StreamSavepointRequest(folder, on_end)
+        try:
+            await to_thread.run_sync(supervisor.begin_savepoint, request)
+            await ended
+        except asyncio.CancelledError:
+            request.is_withdrawn = True
+            raise
+        return folder
 
     async def stop(self) -> None:
         """End the stream after the epoch in progress. Returns when Spark has ended it; no-op if it has ended.

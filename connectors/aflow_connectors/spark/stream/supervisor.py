@@ -25,10 +25,11 @@ from typing import TYPE_CHECKING, Any, Final
 from uuid import uuid4
 
 from aflow.backfill.stream_progress import StreamProgress
-from aflow.errors import ConnectorError, described
+from aflow.errors import CheckpointError, ConnectorError, described
 from aflow_connectors.spark.calls import connector_error, is_spark_error
 from aflow_connectors.spark.stream.batch_report import batch_report
 from aflow_connectors.spark.stream.epochs import Epochs
+from aflow_connectors.spark.stream.savepoint_request import StreamSavepointRequest
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -123,6 +124,19 @@ class Supervisor:
                         _STOP_TIMEOUT,
                     )
                     return
+
+    def begin_savepoint(self, request: StreamSavepointRequest) -> None:
+        """Ask the stream for a savepoint, after the epoch in progress.
+
+        Raises as ``Epochs.begin_savepoint``, and ``CheckpointError`` if the stream has ended.
+        """
+        with self._lock:
+            if not self._may_run():
+                raise CheckpointError(
+                    f"the stream of {self._name} has ended, so it writes no savepoint to {request.path}: start another "
+                    f"query over the same state folder"
+                )
+            self._epochs.begin_savepoint(request)
 
     def result(self) -> StreamProgress:
         """Return the progress. Raises the error with which the stream has failed."""
