@@ -144,12 +144,9 @@ class EpochState:
 
         ``newest`` has the newest timestamps that the partitions have assigned, by step, and ``splits`` the same of each
         split. ``entries`` is the number of values in the state. ``held`` names the rows with the records from ``cut``
-        on, which wait for a savepoint. Raises ``CheckpointError`` for missing or duplicate
-        parts, and if writing fails.
+        on, which wait for a savepoint. Raises ``CheckpointError`` for missing or duplicate parts, and if writing fails.
         """
-        found: dict[str, Timestamp] = {}
-        for some in newest:
-            _keep_newest(found, some)
+        found = _newest_of_all(newest)
         in_splits = self._newest_by_split(splits)
         position, now = self.position, time.time_ns() // 1_000_000
         by_split = self.time.earned_by_split(position.splits, in_splits)
@@ -251,6 +248,13 @@ class EpochState:
             for subtask, groups in enumerate(ranges(self.plan.key_groups, subtasks)):
                 state = {} if files is None else {fragment.head.name: files.read(groups)}
                 yield StatePart(fragment, subtask, subtasks, encoded_part(state))
+
+
+def _newest_of_all(partitions: Iterable[Mapping[str, Timestamp]]) -> dict[str, Timestamp]:
+    found: dict[str, Timestamp] = {}
+    for some in partitions:
+        _keep_newest(found, some)
+    return found
 
 
 def _keep_newest(found: dict[str, Timestamp], some: Mapping[str, Timestamp]) -> None:

@@ -82,5 +82,6 @@ async def test_a_stream_from_a_delta_table_replaces_the_rows_of_a_repeated_epoch
     found = [Sum(**row) for row in table.to_pylist()]
     expected = [one for one in whole.values if one.start + 10_000 <= UNTIL]
     assert sorted(found, key=repr) == sorted(expected, key=repr)
-    assert calls[0] == calls[1]
+    # The first epoch of a query is passed without results, too.
+    assert calls[:3] == [2, 3, 3]
     assert done.records == 0  # the second query has run epochs without new rows alone
