@@ -153,7 +153,11 @@ BENCHMARKS = [
     ),
     Benchmark("spark", "runner, enrichment, windows and source on a local Spark", 2_000_000, 3),
     Benchmark(
-        "spark_stream", "keyed windows as a stream on a local Spark, by micro-batches", 200_000, 1
+        "spark_stream",
+        "keyed windows as a stream on a local Spark, by micro-batches",
+        200_000,
+        1,
+        in_all=Smaller(records=50_000),
     ),
     Benchmark(
         "connectors",
