@@ -21,9 +21,14 @@ def names(folder: Path) -> set[str]:
     return {path.name for path in folder.iterdir()}
 
 
+def remove_nothing(path: Path, **options: bool) -> None:
+    """Stands for ``shutil.rmtree`` in a driver that is killed before."""
+
+
 def left_by_a_killed_driver(folder: Path) -> None:
     folder.mkdir(parents=True)
-    claim(folder / CLAIM)._file.close()
+    held: Any = claim(folder / CLAIM)  # whose release would remove the file
+    held._file.close()
     (folder / "rows.parquet").touch()
 
 
@@ -53,7 +58,7 @@ def test_a_removal_that_is_interrupted_leaves_the_proof_that_it_may_be_continued
 ) -> None:
     left_by_a_killed_driver(tmp_path / "folder")
     with monkeypatch.context() as killed:
-        killed.setattr(shutil, "rmtree", lambda *_, **__: None)
+        killed.setattr(shutil, "rmtree", remove_nothing)
         remove_folder(tmp_path / "folder", last=CLAIM)
 
     assert names(tmp_path / "folder-gone") == {CLAIM}

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-import pyarrow as pa
+from typing import Any
+
+import pyarrow
 
 from aflow.backfill.blocks import SplitRows
 from aflow_connectors.spark.dataframe.split_column import SplitColumn
+
+pa: Any = pyarrow  # which has no types
 
 
 def test_records_of_a_split_stay_in_order() -> None:

@@ -5,14 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any, cast
 
-import pyarrow as pa
+import pyarrow
 import pytest
 
 from aflow.errors import FlowDefinitionError, SinkError
 from aflow_connectors.spark import EachEpoch, Results, SparkSink
 from aflow_connectors.spark.stream.destinations import EpochCall, EpochFolder, publish_former
 
-SCHEMA = pa.schema([("n", pa.int64())])
+pa: Any = pyarrow  # which has no types
+SCHEMA: Any = pa.schema([("n", pa.int64())])
 
 
 async def upsert(table: object, epoch: int = 0) -> None:

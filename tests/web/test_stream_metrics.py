@@ -41,6 +41,7 @@ PROGRESS = StreamProgress(
     records_per_second=20.0,
     load=1.25,
     state_bytes=4_096,
+    state_bytes_read=1_024,
     state_entries=17,
     results={"out": 9},
     seconds={"fragments": 1.0},

@@ -154,7 +154,8 @@ class _Replaced:
 
 def _report_waiting() -> None:
     """Write a note when Spark waits for data, and time cannot advance."""
-    advance, looks = Supervisor._advance_time, [0]
+    untyped: Any = Supervisor  # what is replaced is private
+    advance, looks = untyped._advance_time, [0]
 
     def reported(supervisor: Any, query: Any) -> None:
         advance(supervisor, query)

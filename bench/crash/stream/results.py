@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, cast
 
 import pyarrow.parquet
 
@@ -63,7 +63,7 @@ def _stored(savepoint: Path) -> Iterator[object]:
 def _sorted(value: object) -> object:
     """Return a value whose lists are sorted: their order depends on the batches."""
     if isinstance(value, list):
-        return sorted((_sorted(one) for one in value), key=_line)
+        return sorted(map(_sorted, cast("list[object]", value)), key=_line)
     return value
 
 

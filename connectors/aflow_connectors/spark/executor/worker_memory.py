@@ -18,8 +18,6 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from aflow_connectors.spark.dataframe.arrow import pa
-
 #: Growth of the process in bytes after which unused pages are returned.
 _GROWTH: Final = 64 * 2**20
 
@@ -43,6 +41,9 @@ class WorkerMemory:
             return False
         # Objects of the task may be in cycles. Spark collects them after each task, which is too late.
         gc.collect()
+        # Imported late: `aflow_connectors.spark` can be imported without the package, to say what is missing.
+        from aflow_connectors.spark.dataframe.arrow import pa
+
         pool: Any = pa.default_memory_pool()
         pool.release_unused()
         _trim()(0)
