@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 
 pytestmark = pytest.mark.slow
 
-BEGIN, UNTIL = datetime(2013, 6, 20, tzinfo=UTC), datetime(2013, 6, 23, tzinfo=UTC)
-END = datetime(2013, 6, 27, tzinfo=UTC)
+BEGIN, UNTIL = datetime(2013, 6, 20, tzinfo=UTC), datetime(2013, 6, 22, tzinfo=UTC)
+END = datetime(2013, 6, 25, tzinfo=UTC)
 
 
 def within(table: Frame) -> Frame:
