@@ -17,13 +17,15 @@ from tests.docs.test_snippets import PROJECT
 
 #: Build without output: the pages are read, and their references resolved, which finds all defects but those of
 #: highlighting. Writing HTML, and the source code of all modules, took half of the time. Then print the page of each
-#: described name. Few garbage collections: the trees of pages stay in memory.
+#: described name. Few garbage collections: the trees of pages stay in memory. No pages of source code: they are not
+#: written, but all modules are read for them.
 BUILD = """
 import gc, json, pickle, sys
 gc.set_threshold(100_000, 50, 100)
 from sphinx.cmd.build import main
 folder = sys.argv[1]
-if status := main(["-q", "-W", "--keep-going", "-b", "dummy", "docs", folder]):
+extensions = "extensions=myst_parser,sphinx.ext.autodoc"
+if status := main(["-q", "-W", "--keep-going", "-b", "dummy", "-D", extensions, "docs", folder]):
     sys.exit(status)
 with open(f"{folder}/.doctrees/environment.pickle", "rb") as file:
     objects = pickle.load(file).domaindata["py"]["objects"]
