@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import os
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -27,7 +28,13 @@ from tests.spark.test_hand_over import write
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = pytest.mark.slow
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        "AFLOW_LONG_TESTS" not in os.environ,
+        reason="AFLOW_LONG_TESTS is not set: this test is too long for each run of the suite",
+    ),
+]
 
 BEGIN, UNTIL = datetime(2013, 6, 20, tzinfo=UTC), datetime(2013, 6, 22, tzinfo=UTC)
 END = datetime(2013, 6, 25, tzinfo=UTC)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import asdict
 from importlib import import_module
@@ -21,7 +22,14 @@ from tests.spark.test_stream_crashes import Crash, crashing
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.asyncio,
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        "AFLOW_LONG_TESTS" not in os.environ,
+        reason="AFLOW_LONG_TESTS is not set: this test is too long for each run of the suite",
+    ),
+]
 
 #: Without types.
 _arrow: Any = pyarrow

@@ -7,6 +7,7 @@ uses.
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
@@ -23,7 +24,14 @@ from bench.crash.stream.rounds import Jvms, Starts
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.slow]
+pytestmark = [
+    pytest.mark.asyncio,
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        "AFLOW_LONG_TESTS" not in os.environ,
+        reason="AFLOW_LONG_TESTS is not set: this test is too long for each run of the suite",
+    ),
+]
 
 FILES = 10
 KILLS = [
