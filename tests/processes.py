@@ -97,11 +97,11 @@ def _weight(item: pytest.Item) -> int:
 def number(option: str) -> int:
     """Return the number of processes for ``-n auto`` and ``-n logical``.
 
-    For ``auto`` it is two more than there are processors, since tests of Spark and of servers mostly wait. For
+    For ``auto`` it is one more than there are processors, since tests of Spark and of servers mostly wait. For
     ``logical`` it is that of the processors: each further process collects all tests again.
     """
     processors: int | None = getattr(os, "process_cpu_count", os.cpu_count)()  # new in 3.13
-    return min(MOST, (processors or 1) + 2 * (option == "auto"))
+    return min(MOST, (processors or 1) + (option == "auto"))
 
 
 @pytest.hookimpl(tryfirst=True)
