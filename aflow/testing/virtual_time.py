@@ -14,11 +14,11 @@ these rules applies:
 Waits of 2 and 5 are bounded by ``patience`` (real time).
 
 Awaited threads: jobs of ``run_in_executor`` (hence ``asyncio.to_thread``, aiofiles) are counted until their future is
-done. ``anyio.to_thread.run_sync`` has its own threads and no hook. So while there are threads newer than the loop, each
-task is inspected before time advances: one whose innermost ``await`` is that of ``run_sync`` waits for a thread. A job
-whose waiter was cancelled is not awaited. Threads that are awaited in other ways need ``with hold():``; so does a
-response over a socket while timers are set. A thread that waits for virtual time to pass (a ``from_thread.run(sleep,
-5)`` inside it) fails after ``patience``: time does not advance while it works.
+done. ``anyio.to_thread.run_sync`` has its own threads and no hook. So before time advances while other threads exist,
+every task is inspected: one whose innermost ``await`` is that of ``run_sync`` waits for a thread. A job whose waiter
+was cancelled is not awaited. Threads that are awaited in other ways need ``with hold():``; so does a response over a
+socket while timers are set. A thread that waits for virtual time to pass (a ``from_thread.run(sleep, 5)`` inside it)
+fails after ``patience``: time does not advance while it works.
 
 Time is counted in whole microseconds, so sums of sleeps are exact: ten times 0.1 s is 1.0 s.
 """
@@ -113,7 +113,6 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         self._holds = 0
         #: Futures of ``settle``, first in, first out. One is resolved each time the loop has no ready callback.
         self._settling: deque[asyncio.Future[None]] = deque()
-        self._older = frozenset(threading.enumerate())  # no task waits for one of them in run_sync
         self._seeded = None if seed is None else SeededOrder(seed)
         #: Returns the rank of a new timer among those of its deadline. Without a seed it is the order of setting.
         self._rank: Callable[[], float] = (
@@ -267,8 +266,8 @@ class VirtualTimeLoop(asyncio.SelectorEventLoop):
         return False
 
     def _is_thread_awaited(self) -> bool:
-        is_alone = self._older.issuperset(threading.enumerate())  # inspecting each task is slow
-        return not is_alone and any(map(_awaits_thread, asyncio.all_tasks(self)))
+        # Inspecting every task is slow, and needless without another thread.
+        return threading.active_count() > 1 and any(map(_awaits_thread, asyncio.all_tasks(self)))
 
     def _waiting_tasks(self) -> list[asyncio.Task[object]]:
         names = {task: task.get_name() for task in asyncio.all_tasks(self)}
@@ -454,7 +453,8 @@ def _awaits_thread(task: asyncio.Task[object]) -> bool:
     inner: CodeType | None = None
     link: object = task.get_coro()
     while link is not None:
-        if type(link) is CoroutineType:  # nearly all links; this runs whenever the loop is idle
+        # Nearly all links. This runs for each task whenever the loop is idle.
+        if type(link) is CoroutineType:
             outer, inner, link = inner, link.cr_code, link.cr_await
             continue
         frame, link = _next_link(link)

@@ -146,24 +146,6 @@ def test_a_thread_that_waits_for_virtual_time_is_named_when_patience_ends() -> N
         run(thread_waits_for_the_loop, patience=_MOMENT)
 
 
-def test_no_task_is_inspected_for_threads_that_are_older_than_the_loop(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    end = threading.Event()
-    older = threading.Thread(target=end.wait)
-    older.start()
-
-    async def main() -> float:
-        with monkeypatch.context() as patch:
-            patch.setattr(asyncio, "all_tasks", None)
-            await asyncio.sleep(60)
-        return asyncio.get_running_loop().time()
-
-    assert run(main) == 60.0
-    end.set()
-    older.join()
-
-
 # Sockets
 
 
