@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Callable
 from threading import Event, Lock
 from typing import TypeVar
@@ -33,9 +34,14 @@ class WorkerThread:
             raise
 
     async def finish(self, call: Callable[[], None]) -> None:
-        """Run ``call`` like ``run``, even in a cancelled scope: for closing and cleaning up."""
+        """Run ``call`` like ``run``, and even if cancelled: for closing and cleaning up.
+
+        A cancellation ends the wait, not the call.
+        """
+        # A thread of anyio, or a task, drops a call that is cancelled before it begins.
+        running = asyncio.get_running_loop().run_in_executor(None, self._locked, call, Event())
         with CancelScope(shield=True):
-            await to_thread.run_sync(self._locked, call, Event())
+            await asyncio.shield(running)
 
     def _locked(self, call: Callable[[], T], cancelled: Event) -> T:
         with self._lock:

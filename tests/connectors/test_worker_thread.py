@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 
 import pytest
 
@@ -56,3 +57,30 @@ async def test_a_cancelled_call_that_has_begun_ends_before_the_resource_is_close
 
     assert made == ["read", "closed"]
     assert reading.cancelled() or await asyncio.gather(reading, return_exceptions=True)
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("steps", range(4))
+async def test_a_resource_is_closed_though_the_close_is_cancelled_before_it_begins(
+    steps: int,
+) -> None:
+    thread, closed = WorkerThread(), asyncio.Event()
+    loop, may_read = asyncio.get_running_loop(), threading.Event()
+    reading = asyncio.create_task(thread.run(lambda: may_read.wait(30)))
+    closing = asyncio.create_task(
+        thread.finish(lambda: asyncio.run_coroutine_threadsafe(_set(closed), loop).result(30))
+    )
+    for _ in range(1 + steps):
+        await asyncio.sleep(0)
+
+    closing.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await closing
+    may_read.set()
+
+    await asyncio.wait_for(closed.wait(), 30)
+    assert await reading
+
+
+async def _set(event: asyncio.Event) -> None:
+    event.set()
