@@ -19,14 +19,13 @@ import pyarrow
 from pyarrow import parquet
 from rich.table import Table
 
-from aflow.errors import ConnectorError
-from aflow_connectors.spark import SparkSource, backfill, local_session
+from aflow_connectors.spark import SparkSource, backfill
 from bench.harness import Measurement, run_async
 from bench.nexmark.catalog import NexmarkQuery, Row, chosen
 from bench.nexmark.generator import generate
 from bench.nexmark.model import MarketEvent
 from bench.nexmark.oracles import Oracle
-from bench.spark.session import settings
+from bench.spark.session import started
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -48,14 +47,8 @@ def measure(records: int, rounds: int, only: Sequence[str] = ()) -> Measurement:
     queries = comparable(only)
     with TemporaryDirectory() as name:
         folder = Path(name)
-        try:
-            session = local_session("nexmark", conf=settings(folder))
-        except ConnectorError as exc:
-            raise SystemExit(f"nexmark_history: {exc}") from exc
-        try:
+        with started("nexmark_history", folder) as session:
             return measured(session, folder, queries, generate(records), rounds)
-        finally:
-            session.stop()
 
 
 def comparable(only: Sequence[str]) -> list[NexmarkQuery]:

@@ -6,11 +6,9 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING
 
-from aflow.errors import ConnectorError
-from aflow_connectors.spark import local_session
 from bench.harness import Measurement
 from bench.spark import cold, enrichment, pass_through, source, windows
-from bench.spark.session import settings
+from bench.spark.session import started
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -20,14 +18,8 @@ def measure(records: int, rounds: int) -> Measurement:
     """Measure with ``records`` events in Parquet: pass-through, source, windows, and calls for half of them."""
     with TemporaryDirectory() as name:
         folder = Path(name)
-        try:
-            session = local_session("bench", conf=settings(folder))
-        except ConnectorError as exc:
-            raise SystemExit(f"spark: {exc}") from exc
-        try:
+        with started("spark", folder) as session:
             measurement = measured(session, folder, records, rounds)
-        finally:
-            session.stop()
         measurement.figures.update(cold.figures(records, rounds))
         return measurement
 

@@ -11,10 +11,9 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from aflow_connectors.spark import local_session
 from bench.harness import timed
 from bench.spark import windows
-from bench.spark.session import settings
+from bench.spark.session import started
 
 
 def figures(records: int, rounds: int) -> dict[str, float]:
@@ -32,14 +31,11 @@ def main(program: str, records: int) -> None:
     """Run one of the programs once."""
     with TemporaryDirectory() as name:
         folder = Path(name)
-        session = local_session("bench", conf=settings(folder))
-        try:
+        with started("spark", folder) as session:
             # Spark alone writes the rows in both cases, so no program runs with code that was compiled for the other.
             events = windows.events(session, folder, records)
             run = windows.programs(session, events, folder)[program]
             seconds, _ = timed(run)
-        finally:
-            session.stop()
     print(json.dumps(seconds))
 
 

@@ -7,10 +7,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Final
 
-from aflow.errors import ConnectorError
-from aflow_connectors.spark import local_session
 from bench.harness import Measurement
-from bench.spark.session import settings
+from bench.spark.session import started
 from bench.spark_stream import cases, growth, trigger
 
 if TYPE_CHECKING:
@@ -26,18 +24,12 @@ def measure(records: int, rounds: int) -> Measurement:
     """Measure with batches of ``records`` events and a tenth, and the costs of a trigger; each run is verified."""
     with TemporaryDirectory() as name:
         folder = Path(name)
-        try:
-            session = local_session("bench", conf=settings(folder))
-        except ConnectorError as exc:
-            raise SystemExit(f"spark_stream: {exc}") from exc
-        try:
+        with started("spark_stream", folder) as session:
             warm_up, *_ = cases.cases(max(20, records // _WARM_UP))
             cases.figures(session, folder / "warm up", [warm_up], 1)
             found = cases.cases(records)
             measurement = measured(session, folder, found, records, rounds)
             overhead = trigger.figures(session, folder / "trigger", _TRIGGERS)
-        finally:
-            session.stop()
         measurement.figures.update({**overhead, **growth.figures(records)})
         measurement.budgets.extend(trigger.BUDGETS)
         return measurement

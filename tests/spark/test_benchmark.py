@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +13,7 @@ from bench.spark.windows import WINDOW
 from bench.spark_stream.batches import Batches
 from bench.spark_stream.programs import SumProcessor
 from bench.spark_stream.trial import Trial
+from tests.long_tests import LONG
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -23,10 +23,7 @@ pd: Any = import_module("pandas")  # which has no types
 pytestmark = pytest.mark.slow
 
 
-@pytest.mark.skipif(
-    "AFLOW_LONG_TESTS" not in os.environ,
-    reason="AFLOW_LONG_TESTS is not set: this test is too long for each run of the suite",
-)
+@LONG
 def test_the_benchmark_verifies_its_results(spark: SparkSession, tmp_path: Path) -> None:
     found = history.measured(spark, tmp_path, records=24_000, rounds=0)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import os
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from datetime import UTC, datetime, timedelta
@@ -22,6 +21,7 @@ from flights.backfill.live import run_live
 from flights.data import FlightData
 from flights.flight import Flight
 from flights.weather import Observation
+from tests.long_tests import LONG
 from tests.spark.expected_flights import Frame, read_flights, read_weather
 from tests.spark.test_hand_over import write
 
@@ -30,10 +30,7 @@ if TYPE_CHECKING:
 
 pytestmark = [
     pytest.mark.slow,
-    pytest.mark.skipif(
-        "AFLOW_LONG_TESTS" not in os.environ,
-        reason="AFLOW_LONG_TESTS is not set: this test is too long for each run of the suite",
-    ),
+    LONG,
 ]
 
 BEGIN, UNTIL = datetime(2013, 6, 20, tzinfo=UTC), datetime(2013, 6, 22, tzinfo=UTC)

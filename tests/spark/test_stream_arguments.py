@@ -110,6 +110,8 @@ async def test_rows_with_state_in_spark_are_refused(spark: SparkSession, tmp_pat
         source = SparkStream(stateful, of=Bid)
         with pytest.raises(FlowDefinitionError, match=f"source 'bids': .* has {name}, which keeps"):
             refuse_stateful("bids", source)
+        with pytest.raises(FlowDefinitionError, match=f"has {name}, which keeps state"):
+            await query(spark, tmp_path, {"sources": {"bids": source}}).start()
     refuse_stateful("bids", SparkStream(bids.where("price > 1").join(static, "who"), of=Bid))
 
 

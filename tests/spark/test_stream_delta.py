@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from dataclasses import asdict
 from importlib import import_module
@@ -15,6 +14,7 @@ import pytest
 import aflow as af
 from aflow.backfill.epochs import EpochStore
 from aflow_connectors.spark import EachEpoch, SparkStream, StreamQuery, stream
+from tests.long_tests import LONG
 from tests.spark.test_backfill import BIDS, UNTIL, Bid, Sum, build
 from tests.spark.test_stream import COLUMNS, SOON
 from tests.spark.test_stream_crashes import Crash, crashing
@@ -25,10 +25,7 @@ if TYPE_CHECKING:
 pytestmark = [
     pytest.mark.asyncio,
     pytest.mark.slow,
-    pytest.mark.skipif(
-        "AFLOW_LONG_TESTS" not in os.environ,
-        reason="AFLOW_LONG_TESTS is not set: this test is too long for each run of the suite",
-    ),
+    LONG,
 ]
 
 #: Without types.

@@ -1,16 +1,25 @@
-"""The results of an epoch: functions that fail, and output whose sink has changed since."""
+"""The results of an epoch: functions that fail, output whose sink has changed since, and state that is not there."""
 
 from __future__ import annotations
 
+from contextlib import closing
 from pathlib import Path
 from typing import Any, cast
 
 import pyarrow
 import pytest
 
-from aflow.errors import FlowDefinitionError, SinkError
+from aflow.backfill.epoch_state import EpochState
+from aflow.backfill.epochs import EpochPart
+from aflow.errors import CheckpointError, FlowDefinitionError, SinkError
+from aflow.state.manifest import FileRef
 from aflow_connectors.spark import EachEpoch, Results, SparkSink
+from aflow_connectors.spark.backfill.fragment_task import TaskEpoch
+from aflow_connectors.spark.backfill.rows import StepCounts
 from aflow_connectors.spark.stream.destinations import EpochCall, EpochFolder, publish_former
+from aflow_connectors.spark.stream.epochs import Epochs
+from aflow_connectors.spark.stream.rows import StreamRows
+from tests.backfill.test_stream_recovery import opened
 
 pa: Any = pyarrow  # which has no types
 SCHEMA: Any = pa.schema([("n", pa.int64())])
@@ -62,6 +71,54 @@ def test_committed_output_is_published_though_the_sink_writes_elsewhere_now(
     publish_former("totals", prepared)
 
     assert [one.read_bytes() for one in shown(tmp_path / "totals")] == [b"records"]
+
+
+def epochs_of(state: EpochState) -> Epochs:
+    """Return the epochs of a stream that drops its results."""
+    return Epochs(
+        session=cast("Any", None),
+        state=state,
+        rows=StreamRows({}),
+        sinks={"out": None},
+        pickled={},
+        subtasks=1,
+        interval=1.0,
+        cache_bytes=0,
+    )
+
+
+def test_a_query_that_drops_the_results_of_a_sink_publishes_what_was_committed(
+    tmp_path: Path,
+) -> None:
+    folder = EpochFolder(SparkSink[Any](tmp_path / "totals", schema=SCHEMA), "out")
+    folder.recover([])
+    written = Path(folder.target.folder) / "records.parquet"
+    written.write_bytes(b"records")
+    prepared = folder.prepare(1, [written.name])
+    folder.close()
+    state = opened(tmp_path / "state")
+    with closing(state.store):
+        state.begin({"out": prepared})
+
+        epochs_of(state).begin()
+
+    assert len(shown(tmp_path / "totals")) == 1
+    assert state.output_of("out") == []
+
+
+def test_an_epoch_with_state_that_the_driver_does_not_see_is_not_committed(tmp_path: Path) -> None:
+    state = opened(tmp_path / "state")
+    with closing(state.store):
+        state.begin({})
+        epochs: Any = epochs_of(state)
+        file = FileRef("parts/000002-sums-0-x.part", 3, "00000000")
+        counts = StepCounts(1, 0, {}, {}, 0, part=EpochPart("sums", 0, file, complete=True))
+        epoch = TaskEpoch(2, state.watermarks(), state.store.folder, None, None)
+
+        with pytest.raises(CheckpointError, match="driver and all executors see alike"):
+            epochs._commit(epoch, [counts], {}, None, cut=None, held=())
+
+    assert state.last.id == 1
 
 
 def shown(folder: Path) -> list[Path]:

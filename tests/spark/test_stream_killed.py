@@ -7,7 +7,6 @@ uses.
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from random import Random
 from typing import TYPE_CHECKING
@@ -20,6 +19,7 @@ from bench.crash.stream.pipeline import end_of, input_files
 from bench.crash.stream.program import StreamSettings, query_of
 from bench.crash.stream.results import live_rest, live_whole, stream_leftovers, whole_output
 from bench.crash.stream.rounds import Jvms, Starts
+from tests.long_tests import LONG
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,10 +27,7 @@ if TYPE_CHECKING:
 pytestmark = [
     pytest.mark.asyncio,
     pytest.mark.slow,
-    pytest.mark.skipif(
-        "AFLOW_LONG_TESTS" not in os.environ,
-        reason="AFLOW_LONG_TESTS is not set: this test is too long for each run of the suite",
-    ),
+    LONG,
 ]
 
 FILES = 10

@@ -228,6 +228,11 @@ class Pieces(SinkPath):
                 )
         self.commit(prepared)
 
+    def commit_elsewhere(self, prepared: PreparedPiece) -> None:
+        """Publish a piece in a folder that its sink has left, unless a job still writes there, which does it itself."""
+        if not any(is_claimed(held) for held in self.parts.locks()):
+            self.commit_restored(prepared)
+
     def file_of(self, prepared: PreparedPiece) -> Path | None:
         """Return the file of a piece, pending or published; None if it is missing, or not of this owner."""
         records = self.manifest.read()
@@ -335,7 +340,7 @@ class FolderRecovery(OwnedFolder):
             if there is None:
                 pieces.commit_restored(one)
             else:
-                self._commit_elsewhere(one, there)
+                there.commit_elsewhere(one)
         self._withdraw(owner, {one.piece for one in prepared}, last)
 
     def _withdraw(self, owner: str, named: set[str], last: int) -> None:
@@ -384,7 +389,7 @@ class FolderRecovery(OwnedFolder):
                     f"{self.path}, and there is no manifest of it in {one.folder} either. Bring that folder back with "
                     f"its hidden files, there or as {self.parts.folder}; or start fresh (restore='fresh')"
                 )
-            self._commit_elsewhere(one, there)
+            there.commit_elsewhere(one)
 
     def _pieces_elsewhere(self, one: PreparedPiece, owner: str, records: Records) -> Pieces | None:
         """Return the pieces in the folder of ``one``; None if this folder has it, or that one has no manifest of it."""
@@ -395,11 +400,6 @@ class FolderRecovery(OwnedFolder):
             return None
         there = Pieces(parts, owner, sink=self.sink)
         return None if there.manifest.read() is None else there
-
-    def _commit_elsewhere(self, one: PreparedPiece, there: Pieces) -> None:
-        """Commit a piece in another folder, unless a job still writes there, which commits it itself."""
-        if not any(is_claimed(held) for held in there.parts.locks()):
-            there.commit_restored(one)
 
     def _adopt(self, prepared: Sequence[PreparedPiece]) -> str:
         """Resume from a checkpoint of a version without manifests.

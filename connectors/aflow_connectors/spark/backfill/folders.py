@@ -159,7 +159,8 @@ def remove_folder(folder: Path, *, last: str = "") -> None:
     gone = folder.with_name(f"{folder.name}-gone")
     with suppress(OSError):
         folder.rename(gone)
-    clear_folder(gone, except_for=last)
+    if last:
+        clear_folder(gone, except_for=last)
     shutil.rmtree(gone, ignore_errors=True)
 
 

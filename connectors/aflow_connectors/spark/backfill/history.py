@@ -133,7 +133,7 @@ class _HistoryFolder(PreparedFolder, Destination):
         self._prepared.clear()
         self._release()
 
-    def _prepare(self, files: Sequence[Path]) -> Sequence[Committable]:
+    def _prepare_files(self, files: Sequence[Path]) -> Sequence[Committable]:
         """Make pieces of ``files``, as a checkpoint of the live job does; return their committables."""
         self._pieces = Pieces(self.parts, self._recovered(), sink=self.sink)
         with self.errors():
@@ -174,7 +174,7 @@ class HistoryFolderFiles(_HistoryFolder, FilesDestination):
         )
 
     def prepare(self, files: Sequence[str]) -> Sequence[Committable]:
-        return self._prepare(self._written(files))
+        return self._prepare_files(self._written(files))
 
 
 class HistoryFolderTable(_HistoryFolder, TableDestination):
@@ -187,7 +187,7 @@ class HistoryFolderTable(_HistoryFolder, TableDestination):
         self, table: DataFrame | None, *, records: int, scratch: str
     ) -> Sequence[Committable]:
         if table is None:
-            return self._prepare([])
+            return self._prepare_files([])
         folder = self._hidden / "rows"
         # The same type as in files of the live job; Spark's default is one that other readers do not expect.
         writer = table.write.option("spark.sql.parquet.outputTimestampType", "TIMESTAMP_MICROS")
@@ -200,7 +200,7 @@ class HistoryFolderTable(_HistoryFolder, TableDestination):
                 f"executors have written {records} records to {folder}, and {found} of them can be seen on this "
                 f"machine: the folder of a SparkSink must be one that the driver and all executors see alike"
             )
-        return self._prepare([file for file, count in files if count])
+        return self._prepare_files([file for file, count in files if count])
 
 
 def _rows(file: Path) -> int:

@@ -169,7 +169,7 @@ def publish_former(sink: str, committed: Sequence[Committable]) -> None:
         if parts is not None:
             pieces = Pieces(parts, piece.owner, sink=sink)
             with pieces.errors():
-                pieces.commit_restored(piece)
+                pieces.commit_elsewhere(piece)
 
 
 AnyEpochDestination: TypeAlias = EpochFolder | EpochCall
