@@ -92,6 +92,24 @@ def pytest_collection_finish() -> None:
     gc.freeze()
 
 
+class _Exempt:
+    """The file before whose first test all objects were exempted from garbage collections."""
+
+    file = ""
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_logstart(location: tuple[str, int | None, str]) -> None:
+    """Exempt what earlier files left, such as the results of a session's fixture, before the first test of a file.
+
+    Some benchmarks and tests end the exemption, of the collected tests too, so it is also made before the next test.
+    """
+    if location[0] != _Exempt.file or not gc.get_freeze_count():
+        _Exempt.file = location[0]
+        gc.collect()
+        gc.freeze()
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     # The parameters of a test share its function.

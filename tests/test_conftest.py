@@ -16,6 +16,8 @@ from tests import processes
 from tests.processes import group_of, longest_group_first
 
 CONFTEST = Path(__file__).with_name("conftest.py")
+#: Hypothesis computes the characters of text once, not in each folder: it takes 2 s.
+HYPOTHESIS = {"HYPOTHESIS_STORAGE_DIRECTORY": str(CONFTEST.parents[1] / ".hypothesis")}
 NEEDS_WHAT_IS_NOT_THERE = """
 import pytest
 
@@ -165,7 +167,8 @@ def outcome(folder: Path, source: str | Mapping[str, str], *options: str, ci: st
     for name, code in ({"test_it": source} if isinstance(source, str) else source).items():
         (folder / f"{name}.py").write_text(code, encoding="utf-8")
     command = [sys.executable, "-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", *options, "."]
-    done = subprocess.run(command, cwd=folder, env={"CI": ci}, capture_output=True, text=True)
+    env = {"CI": ci, **HYPOTHESIS}
+    done = subprocess.run(command, cwd=folder, env=env, capture_output=True, text=True)
     return done.stdout
 
 
@@ -254,7 +257,7 @@ def checked(folder: Path, code: int, *options: str) -> subprocess.CompletedProce
     return subprocess.run(
         [*command, *options, "."],
         cwd=folder,
-        env={"PATH": f"{folder}:{os.environ['PATH']}"},
+        env={"PATH": f"{folder}:{os.environ['PATH']}", **HYPOTHESIS},
         capture_output=True,
         text=True,
     )
