@@ -99,13 +99,14 @@ class _Exempt:
 
 
 @pytest.hookimpl(tryfirst=True)
-def pytest_runtest_logstart(location: tuple[str, int | None, str]) -> None:
+def pytest_runtest_setup(item: pytest.Item) -> None:
     """Exempt what earlier files left, such as the results of a session's fixture, before the first test of a file.
 
     Some benchmarks and tests end the exemption, of the collected tests too, so it is also made before the next test.
     """
-    if location[0] != _Exempt.file or not gc.get_freeze_count():
-        _Exempt.file = location[0]
+    file, _, _ = item.location
+    if file != _Exempt.file or not gc.get_freeze_count():
+        _Exempt.file = file
         gc.collect()
         gc.freeze()
 
