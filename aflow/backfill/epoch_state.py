@@ -30,6 +30,7 @@ from aflow.model.key_groups import ranges
 from aflow.model.time import MIN_TIMESTAMP, Timestamp
 from aflow.state.change_plan import ChangePlan
 from aflow.state.manifest import Manifest, StreamPosition
+from aflow.state.snapshot import OperatorSnapshot
 
 
 @dataclass(slots=True, kw_only=True)
@@ -90,8 +91,14 @@ class EpochState:
         return watermarks if cut is None else watermarks.before(cut)
 
     def can_advance(self, *, waited: int = 0, cut: Timestamp | None = None) -> bool:
-        """Return True if an epoch without records would advance a watermark; arguments are those of ``watermarks``."""
-        return not self.is_finished and self.watermarks(waited=waited, cut=cut).advance
+        """Return True if an epoch without records would advance a watermark, or end calls of a live job.
+
+        Arguments are those of ``watermarks``.
+        """
+        if self.is_finished:
+            return False
+        has_calls = self.start is not None and self.start.has_calls
+        return has_calls or self.watermarks(waited=waited, cut=cut).advance
 
     def files_of(self, fragment: Fragment) -> StepFiles | None:
         """Return the state with which a fragment begins; None if it has none."""
@@ -100,6 +107,10 @@ class EpochState:
         if self.start is not None:
             return self.start.files_of(fragment.head.name)
         return self.store.files_of(self.last, fragment.head.name, self.changes)
+
+    def calls_in(self, fragment: Fragment) -> Mapping[str, OperatorSnapshot]:
+        """Return the calls of a live job with which a fragment begins, by step."""
+        return {} if self.start is None else self.start.calls_in(fragment)
 
     @property
     def sinks_with_output(self) -> list[str]:

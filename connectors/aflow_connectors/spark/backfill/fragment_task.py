@@ -35,6 +35,7 @@ from aflow.backfill.task_state import CacheUse, TaskPlace, TaskState
 from aflow.errors import ConnectorError
 from aflow.model.key_groups import KeyGroupRange, ranges
 from aflow.model.time import MIN_TIMESTAMP, Timestamp
+from aflow.state.snapshot import OperatorSnapshot
 from aflow_connectors.spark.backfill.executor_files import FileTarget, ResultFiles, write_state
 from aflow_connectors.spark.backfill.rows import REPORT, STATE, StepCounts
 from aflow_connectors.spark.dataframe.arrow import pa
@@ -91,6 +92,8 @@ class FragmentTask:
     """Folder of the savepoint from which the backfill continues."""
     restored: StepFiles | None = None
     """State with which the step that reads by key begins; None if there is none."""
+    calls: Mapping[str, OperatorSnapshot] = field(default_factory=dict[str, OperatorSnapshot])
+    """Calls of a live job that were under way in other steps, by step."""
     source: RowsIn[Any] | None = None
     """Converts the rows of a DataFrame to records: for a fragment that begins at a source."""
     split: SplitColumn | None = None
@@ -263,6 +266,7 @@ class _Execution:
                 outbox,
                 restored=self._restored,
                 selector=self._state,
+                calls=task.calls,
                 resources=resources,
                 flow=task.flow,
             )
@@ -366,10 +370,12 @@ def fragment_function(
     state: Path | None,
     start: Continuation | None = None,
     modules: Sequence[str] = (),
+    with_calls: bool = False,
 ) -> MapBatches:
     """Return the function that runs ``fragment``; ``files`` are sinks whose records are not rows, None if dropped.
 
-    ``start`` is the savepoint from which the backfill continues, and ``modules`` have the classes of its records.
+    ``start`` is the savepoint from which the backfill continues, and ``modules`` have the classes of its records. With
+    ``with_calls`` the fragment ends the calls in it.
     Raises ``FlowDefinitionError`` that names the step that cannot be pickled.
     """
     task = fragment_task(
@@ -386,9 +392,10 @@ def fragment_function(
         state=state,
         restored_from=None if start is None else start.folder,
         restored=None if start is None else start.files_of(fragment.head.name),
+        calls=start.calls_in(fragment) if start is not None and with_calls else {},
     )
     # A restore imports nothing that stored bytes name: see ``aflow.model.codecs.class_lookup``.
-    pickled = pickled_content(task, () if task.restored is None else modules)
+    pickled = pickled_content(task, modules if task.restored is not None or task.calls else ())
     return executor_function(run_partition, pickled, what=description_of(fragment, plan))
 
 

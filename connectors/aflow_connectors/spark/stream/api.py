@@ -8,6 +8,7 @@ from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Final
 
+from aflow.backfill.continuation import Restore
 from aflow.backfill.endpoints import Build
 from aflow.backfill.planned_build import plan_build
 from aflow.backfill.stream_recovery import StreamFolders, opened_stream
@@ -38,7 +39,7 @@ def stream(
     sinks: Mapping[str, StreamTarget],
     state: str | PathLike[str],
     every: timedelta = timedelta(seconds=2),
-    restore: str | PathLike[str] | None = None,
+    restore: Restore | None = None,
     allow_dropped_state: bool = False,
     until: Instant | None = None,
     savepoint: str | PathLike[str] | None = None,
@@ -62,7 +63,8 @@ def stream(
     estimated, from one epoch to the next (0 for none); other state is read from files.
 
     ``restore`` is the savepoint of a backfill or of an earlier stream, with which the first query over ``state``
-    begins: it skips records before the end of that one. State without a place in the flow is refused, unless
+    begins: it skips records before the end of that one. It may also be the ``LiveSavepoint`` of a live job: then the
+    sources begin with the first records that the job has not read. State without a place in the flow is refused, unless
     ``allow_dropped_state``. With ``until`` (aware datetime, or epoch ms) the stream ends when the watermark arrives
     there, and writes ``savepoint``, a new folder from which a live job continues with the later records.
 
