@@ -82,7 +82,11 @@ class _PlanText:
                 role = f", as its {head.roles[exit.input]} input" if head.roles else ""
                 yield f"  reads {exit.origin.name} of fragment {one.index}{role}"
         else:
-            rows = "the rows" if self._live is None else "the records that the live job has not read, as rows"
+            rows = (
+                "the rows"
+                if self._live is None
+                else "the records that the live job has not read, as rows"
+            )
             yield f"fragment {fragment.index}: {rows} given for source {head.name!r}, in any order"
         calls = {} if self._live is None else self._live.calls.get(fragment.index, {})
         if calls:

@@ -142,8 +142,9 @@ async def run_fragment(
     ``restored`` returns the state with which the step that reads by key begins; None if it begins without. The step
     takes the key groups of the partition. ``selector`` takes its place where not all keys are restored. ``calls`` are
     those under way of other steps, by name; each step takes those of former subtasks with the number of the partition.
-    Records are emitted when ``together`` of an exit are buffered, and at the end. Raises ``OperatorError`` for failures of user
-    functions, ``RestoreError`` for state that does not fit the step, and the errors of ``inbox`` and ``outbox``.
+    Records are emitted when ``together`` of an exit are buffered, and at the end. Raises ``OperatorError`` for failures
+    of user functions, ``RestoreError`` for state that does not fit the step, and the errors of ``inbox`` and
+    ``outbox``.
     """
     options = options or Options(key_groups=partition.key_groups)
     run = _Run(fragment, partition, options, flow, restored, selector, calls or {})

@@ -10,8 +10,8 @@ All else that the savepoint holds is carried exactly, or refused by the name of 
 - **Watermarks of splits** are those of sources that are not read any more. The ``event_time`` step of a stream begins
   at the least of them; over history rows are sorted, and no watermark is needed.
 - **Calls under way, and results that were not emitted** are restored by the step that made the calls. Downstream of a
-  keyed step each subtask takes its own. A fragment that begins at a source has one partition more for them, which has no
-  rows. Results have the times of their records, and a keyed step downstream has waited for them.
+  keyed step each subtask takes its own. A fragment that begins at a source has one partition more for them, which has
+  no rows. Results have the times of their records, and a keyed step downstream has waited for them.
 - **Prepared output** of sinks is committed, or passed on to the next savepoint, as that of a backfill is.
 - **Records in flight**, to a step or to the writer of a sink, are in unaligned checkpoints only. They are refused.
 - **Timers and windows of processing time** are refused: a fragment has no clock.
@@ -136,7 +136,9 @@ class LiveState:
 def first_of_live_job(steps: Mapping[str, ReadStep]) -> str | None:
     """Return the name of a step whose state only a live job has written; None for the savepoint of a backfill."""
     of_live_job = {PROGRESS, IN_FLIGHT, WAITING, STATE, NEWEST}
-    return next((name for name in steps if of_live_job & steps[name].of_operator.operator.keys()), None)
+    return next(
+        (name for name in steps if of_live_job & steps[name].of_operator.operator.keys()), None
+    )
 
 
 def live_state(
@@ -170,9 +172,7 @@ def _refuse_in_flight(folder: Path, steps: Mapping[str, ReadStep]) -> None:
                 )
 
 
-def _refuse_processing_time(
-    folder: Path, graph: FlowGraph, steps: Mapping[str, ReadStep]
-) -> None:
+def _refuse_processing_time(folder: Path, graph: FlowGraph, steps: Mapping[str, ReadStep]) -> None:
     for node in graph:
         found = steps.get(node.name)
         if found is None:
@@ -183,7 +183,11 @@ def _refuse_processing_time(
                 f"could fire: take a savepoint when they have fired, or continue with a live job"
             )
         windows = node.windows
-        if windows is not None and windows.assigner.domain is TimeDomain.PROCESSING and found.has_keys:
+        if (
+            windows is not None
+            and windows.assigner.domain is TimeDomain.PROCESSING
+            and found.has_keys
+        ):
             raise RestoreError(
                 f"step {node.name!r} has windows of processing time in {folder}, and over rows it has windows of event "
                 f"time: take a savepoint when they have fired, or continue with a live job"
@@ -200,7 +204,9 @@ def _refuse_unplaced(
         if found is None or (node.name in heads and node.kind is not Kind.SOURCE):
             continue
         known = _known_state(node)
-        foreign = sorted({name for name, held in found.of_operator.operator.items() if held} - known)
+        foreign = sorted(
+            {name for name, held in found.of_operator.operator.items() if held} - known
+        )
         if found.has_keys or foreign:
             what = ", ".join(map(repr, foreign)) or "keyed state"
             raise RestoreError(
@@ -221,7 +227,11 @@ def _known_state(node: Node) -> frozenset[str]:
 
 def _begins(folder: Path, plan: FragmentPlan, steps: Mapping[str, ReadStep]) -> Timestamp | None:
     """Return the moment before which all sources skip records. Raises ``RestoreError`` if it is not the same."""
-    found = {name: handed_over(steps[name].of_operator, name) for name in sorted(plan.cuts) if name in steps}
+    found = {
+        name: handed_over(steps[name].of_operator, name)
+        for name in sorted(plan.cuts)
+        if name in steps
+    }
     if len(set(found.values())) > 1:
         listed = " and ".join(
             f"{name!r} {'none' if at is None else f'those before {readable(at)}'}"
@@ -249,9 +259,7 @@ def _newest(folder: Path, plan: FragmentPlan, steps: Mapping[str, ReadStep]) -> 
     return None if newest == MIN_TIMESTAMP else newest
 
 
-def _earned(
-    plan: FragmentPlan, steps: Mapping[str, ReadStep]
-) -> Iterator[tuple[str, Timestamp]]:
+def _earned(plan: FragmentPlan, steps: Mapping[str, ReadStep]) -> Iterator[tuple[str, Timestamp]]:
     for name in plan.cuts:
         if name not in steps:
             continue

@@ -51,7 +51,7 @@ class Case:
     def flow(
         self,
         sources: Mapping[str, Sequence[Item] | af.Source[Item]],
-        sinks: Mapping[str, af.CollectSink[Row]],
+        sinks: Mapping[str, af.Sink[Row]],
     ) -> af.Flow:
         flow = af.Flow("compared")
         timed = {

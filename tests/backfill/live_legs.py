@@ -7,10 +7,13 @@ from datetime import timedelta
 from pathlib import Path
 
 import aflow as af
+from aflow.backfill.contents import newest_manifest
 from aflow.backfill.live_savepoint import LiveSavepoint
+from aflow.backfill.savepoint_steps import read_steps
 from aflow.testing import Pause, ScriptedSource, VirtualClock, advance, virtual_time
 from tests.backfill.comparison import Case, Results
-from tests.backfill.items import Item, millis
+from tests.backfill.items import Item, Row, millis
+from tests.runtime.checkpoints.ledger_sink import LedgerSink
 
 
 def live_leg(
@@ -23,11 +26,12 @@ def live_leg(
     restore: Path | None = None,
     seed: int | None = None,
 ) -> Results:
-    """Results of a live job over the ``first`` records of each source; its savepoint is taken ``waited`` ms later.
+    """Results of a live job over the ``first`` records of each source, up to its savepoint ``waited`` ms later.
 
-    The sources remain open, so time does not end, and calls that take longer are under way.
+    The sources remain open, so time does not end, and calls that take longer are under way. The savepoint names the
+    results: none was committed before.
     """
-    sinks = case.new_sinks()
+    sinks = {name: LedgerSink[Row]() for name in case.new_sinks()}
     sources = {
         name: ScriptedSource(*items[: first[name]], Pause(timedelta(days=1)))
         for name, items in case.sources.items()
@@ -41,9 +45,14 @@ def live_leg(
             restore="fresh" if restore is None else restore,
         ) as job:
             await advance(millis(waited))
-            await job.stop(drain=False, savepoint=folder)
+            await job.savepoint(folder)
+            await job.cancel()
 
     virtual_time.run(main, seed=seed)
+    steps = {one.step.name: one for one in read_steps(*newest_manifest(folder))}
+    for name, sink in sinks.items():
+        for _, one in steps[name].prepared() if name in steps else ():
+            sink.commit(one)
     return {name: sorted(sink.values) for name, sink in sinks.items()}
 
 
