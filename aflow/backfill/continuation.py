@@ -30,7 +30,13 @@ from typing import TypeAlias
 from aflow.backfill.contents import newest_manifest
 from aflow.backfill.fragment_run import StateReader
 from aflow.backfill.fragments import Fragment, FragmentPlan
-from aflow.backfill.live_savepoint import LiveSavepoint, LiveState, first_of_live_job, live_state
+from aflow.backfill.live_savepoint import (
+    LiveCalls,
+    LiveSavepoint,
+    LiveState,
+    first_of_live_job,
+    live_state,
+)
 from aflow.backfill.savepoint_steps import ReadStep, prepared_output, read_steps
 from aflow.connect import Committable
 from aflow.errors import FlowDefinitionError, RestoreError, readable
@@ -105,7 +111,7 @@ class Continuation:
                 return StepFiles(self.folder, step, one.subtasks, self.changes)
         return None
 
-    def calls_in(self, fragment: Fragment) -> Mapping[str, OperatorSnapshot]:
+    def calls_in(self, fragment: Fragment) -> LiveCalls:
         """Return the calls that were under way in a fragment, by step, except those of its keyed head."""
         return {} if self.live is None else self.live.calls.get(fragment.index, {})
 

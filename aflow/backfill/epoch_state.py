@@ -22,6 +22,7 @@ from aflow.backfill.epochs import (
     next_steps,
 )
 from aflow.backfill.fragments import Fragment, FragmentPlan
+from aflow.backfill.live_savepoint import LiveCalls
 from aflow.backfill.savepoint import StatePart, encoded_part, write_savepoint
 from aflow.connect import Committable
 from aflow.errors import CheckpointError, RestoreError
@@ -30,7 +31,6 @@ from aflow.model.key_groups import ranges
 from aflow.model.time import MIN_TIMESTAMP, Timestamp
 from aflow.state.change_plan import ChangePlan
 from aflow.state.manifest import Manifest, StreamPosition
-from aflow.state.snapshot import OperatorSnapshot
 
 
 @dataclass(slots=True, kw_only=True)
@@ -108,7 +108,7 @@ class EpochState:
             return self.start.files_of(fragment.head.name)
         return self.store.files_of(self.last, fragment.head.name, self.changes)
 
-    def calls_in(self, fragment: Fragment) -> Mapping[str, OperatorSnapshot]:
+    def calls_in(self, fragment: Fragment) -> LiveCalls:
         """Return the calls of a live job with which a fragment begins, by step."""
         return {} if self.start is None else self.start.calls_in(fragment)
 

@@ -26,7 +26,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from os import PathLike
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from aflow.backfill.contents import newest_manifest
 from aflow.backfill.fragments import Fragment, FragmentPlan
@@ -55,12 +55,16 @@ _OF_CALLS: Final = frozenset({CALLS, RESULTS, FENCES})
 _PROCESSING_TIMERS: Final = "@processing timers"
 
 
+LiveCalls: TypeAlias = Mapping[str, OperatorSnapshot]
+"""Stored calls that were under way in some steps, by step."""
+
+
 @dataclass(frozen=True, slots=True)
 class StoredPosition:
     """Progress of a live job in one split of a source."""
 
     position: Position | None
-    """Where the source continues, in its own terms: an offset, a line, an id. None: at the beginning of the split."""
+    """Next position in the terms of the source: an offset, a line, an id. None: the beginning of the split."""
     skip: int
     """Records from the position on that the job has read, too."""
     ended: bool
@@ -122,9 +126,7 @@ class LiveState:
     """Watermark (epoch ms) of each step that assigns timestamps, as far as it had one."""
     watermarks: Mapping[str, Timestamp]
     """Watermark (epoch ms) of each keyed step, as far as it has stored one: the least of its subtasks."""
-    calls: Mapping[int, Mapping[str, OperatorSnapshot]] = field(
-        default_factory=dict[int, Mapping[str, OperatorSnapshot]]
-    )
+    calls: Mapping[int, LiveCalls] = field(default_factory=dict[int, LiveCalls])
     """Calls under way of steps that are not the heads of their fragments, by fragment and step."""
 
     def watermark(self, cuts: Mapping[str, object]) -> Timestamp:
@@ -284,10 +286,10 @@ def _watermarks(
 
 def _calls(
     plan: FragmentPlan, steps: Mapping[str, ReadStep]
-) -> dict[int, Mapping[str, OperatorSnapshot]]:
+) -> dict[int, LiveCalls]:
     """Return the calls of each fragment. A step of several fragments, after a union, makes them in the first one."""
     placed: set[str] = set()
-    found: dict[int, Mapping[str, OperatorSnapshot]] = {}
+    found: dict[int, LiveCalls] = {}
     for fragment in plan.fragments:
         names = _with_calls(fragment, steps) - placed
         if names:

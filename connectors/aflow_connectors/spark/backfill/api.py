@@ -60,11 +60,10 @@ async def backfill(
     windows, timers and all other keyed state are written to ``savepoint``, a new folder (a path or ``file:`` URI) that
     the driver writes. With ``None`` for both, history is processed to its end, and so is time.
 
-    ``restore`` is the savepoint of an earlier backfill, which this one continues: it skips records before the end of
-    that one, and both together equal one run. Driver and executors see the folder alike. ``partitions`` may differ, and
-    the flow as for a restored live job; state without a place in it is refused unless ``allow_dropped_state``. A sink
-    of the live job is first restored to that savepoint, which removes later output. ``restore`` may also be a
-    ``LiveSavepoint``: then the rows are exactly the records that the live job has not read.
+    ``restore`` is the savepoint of an earlier backfill, whose records are skipped: both together equal one run. With a
+    ``LiveSavepoint`` the rows are those that the live job has not read. Driver and executors see the folder alike.
+    ``partitions`` may differ, and the flow as for a restored live job; state without a place in it is refused unless
+    ``allow_dropped_state``. A sink of the live job is first restored to that savepoint, which removes later output.
 
     ``partitions`` is the number of tasks of each keyed step: by default the number of Spark's shuffle partitions, at
     most ``key_groups``, which must be those of the live job. ``staging`` is a folder (a path or URI) that driver and

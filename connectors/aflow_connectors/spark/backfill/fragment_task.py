@@ -27,6 +27,7 @@ from aflow.backfill.epoch_time import StreamWatermarks
 from aflow.backfill.exchange import ExitEncoder, decode_block
 from aflow.backfill.fragment_run import FragmentResult, Partition, StateReader, run_fragment
 from aflow.backfill.fragments import Fragment, FragmentPlan
+from aflow.backfill.live_savepoint import LiveCalls
 from aflow.backfill.merge import BlockMerger
 from aflow.backfill.portable_fragment import check_picklable, portable_copy
 from aflow.backfill.savepoint import encoded_part
@@ -35,7 +36,6 @@ from aflow.backfill.task_state import CacheUse, TaskPlace, TaskState
 from aflow.errors import ConnectorError
 from aflow.model.key_groups import KeyGroupRange, ranges
 from aflow.model.time import MIN_TIMESTAMP, Timestamp
-from aflow.state.snapshot import OperatorSnapshot
 from aflow_connectors.spark.backfill.executor_files import FileTarget, ResultFiles, write_state
 from aflow_connectors.spark.backfill.rows import REPORT, STATE, StepCounts
 from aflow_connectors.spark.dataframe.arrow import pa
@@ -92,7 +92,7 @@ class FragmentTask:
     """Folder of the savepoint from which the backfill continues."""
     restored: StepFiles | None = None
     """State with which the step that reads by key begins; None if there is none."""
-    calls: Mapping[str, OperatorSnapshot] = field(default_factory=dict[str, OperatorSnapshot])
+    calls: LiveCalls = field(default_factory=dict[str, Any])
     """Calls of a live job that were under way in other steps, by step."""
     source: RowsIn[Any] | None = None
     """Converts the rows of a DataFrame to records: for a fragment that begins at a source."""

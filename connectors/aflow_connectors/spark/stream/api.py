@@ -62,11 +62,11 @@ def stream(
     most ``key_groups``; it may differ in each query. Each Python worker keeps ``state_cache`` bytes of state, as
     estimated, from one epoch to the next (0 for none); other state is read from files.
 
-    ``restore`` is the savepoint of a backfill or of an earlier stream, with which the first query over ``state``
-    begins: it skips records before the end of that one. It may also be the ``LiveSavepoint`` of a live job: then the
-    sources begin with the first records that the job has not read. State without a place in the flow is refused, unless
-    ``allow_dropped_state``. With ``until`` (aware datetime, or epoch ms) the stream ends when the watermark arrives
-    there, and writes ``savepoint``, a new folder from which a live job continues with the later records.
+    ``restore`` is the savepoint with which the first query over ``state`` begins. Records before the end of that of a
+    backfill or a stream are skipped; with a ``LiveSavepoint`` the rows are those that the live job has not read. State
+    without a place in the flow is refused, unless ``allow_dropped_state``. With ``until`` (aware datetime, or epoch ms)
+    the stream ends when the watermark arrives there, and writes ``savepoint``, a new folder from which a live job
+    continues with the later records.
 
     Nothing runs before ``start``, ``wait`` or ``async with``. Raises ``FlowDefinitionError`` for invalid arguments, and
     for a flow that cannot run in micro-batches, with the name of each step that prevents it. ``start`` raises

@@ -7,13 +7,13 @@ that they have run, between epochs. What differs from epoch to epoch is sent bes
 from __future__ import annotations
 
 import pickle
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from aflow.backfill.continuation import StepFiles
+from aflow.backfill.live_savepoint import LiveCalls
 from aflow.backfill.state_cache import StateCache
-from aflow.state.snapshot import OperatorSnapshot
 from aflow_connectors.spark.backfill.fragment_task import (
     FragmentTask,
     TaskEpoch,
@@ -34,7 +34,7 @@ class EpochContext:
     epoch: TaskEpoch
     restored: StepFiles | None
     """State with which the step that reads by key begins; None if there is none."""
-    calls: Mapping[str, OperatorSnapshot] = field(default_factory=dict[str, OperatorSnapshot])
+    calls: LiveCalls = field(default_factory=dict[str, Any])
     """Calls of a live job that were under way in other steps, by step."""
     has_rows: bool = True
     """False for the partition of a source that only ends calls."""
