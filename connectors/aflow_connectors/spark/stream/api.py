@@ -65,8 +65,7 @@ def stream(
     ``restore`` is the savepoint with which the first query over ``state`` begins. Records before the end of that of a
     backfill or a stream are skipped; with a ``LiveSavepoint`` the rows are those that the live job has not read. State
     without a place in the flow is refused, unless ``allow_dropped_state``. With ``until`` (aware datetime, or epoch ms)
-    the stream ends when the watermark arrives there, and writes ``savepoint``, a new folder from which a live job
-    continues with the later records.
+    the stream ends when the watermark arrives there, and writes the new folder ``savepoint`` for a live job.
 
     Nothing runs before ``start``, ``wait`` or ``async with``. Raises ``FlowDefinitionError`` for invalid arguments, and
     for a flow that cannot run in micro-batches, with the name of each step that prevents it. ``start`` raises
