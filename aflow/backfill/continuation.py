@@ -15,44 +15,47 @@ the rules of a live job, before anything runs. Each task then reads the parts th
 (``StepFiles.read``): any number of former partitions is divided among any number of new ones. The two halves are
 independent: a caller that has just written a savepoint itself needs ``StepFiles`` alone.
 
-Only the savepoint of a backfill is accepted. That of a live job has positions of its sources instead of a moment: rows
-of a table have no such positions, so nothing says which of them are processed already.
+The savepoint of a live job has positions of its sources instead of a moment: rows of a table have no such positions, so
+the caller has to say that the rows are those which the job has not read. See ``live_savepoint``.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from os import PathLike
 from pathlib import Path
-from typing import Final
+from typing import TypeAlias
 
 from aflow.backfill.contents import newest_manifest
 from aflow.backfill.fragment_run import StateReader
-from aflow.backfill.fragments import FragmentPlan
+from aflow.backfill.fragments import Fragment, FragmentPlan
+from aflow.backfill.live_savepoint import (
+    LiveCalls,
+    LiveSavepoint,
+    LiveState,
+    first_of_live_job,
+    live_state,
+)
+from aflow.backfill.savepoint_steps import ReadStep, prepared_output, read_steps
 from aflow.connect import Committable
 from aflow.errors import FlowDefinitionError, RestoreError, readable
 from aflow.graph.declared_steps import declared_step
 from aflow.graph.flow_graph import FlowGraph
 from aflow.model.key_groups import KeyGroupRange
 from aflow.model.time import Timestamp
-from aflow.operators.handover import BEGINS, handed_over
+from aflow.operators.handover import handed_over
 from aflow.runtime.checkpoints.directory.files import DISK
 from aflow.runtime.checkpoints.directory.paths import local_folder
 from aflow.runtime.checkpoints.directory.reader import ReadSource, clip_to_groups, read_chain
-from aflow.runtime.checkpoints.sections import IN_FLIGHT, PROGRESS, WAITING, read_committables
 from aflow.runtime.checkpoints.settings import check_bool
-from aflow.state.change_plan import ChangePlan, StepContents, StoredStep, change_plan
-from aflow.state.manifest import Manifest, StepState, SubtaskState
+from aflow.state.change_plan import ChangePlan, change_plan
+from aflow.state.manifest import Manifest, SubtaskState
 from aflow.state.read_errors import wrap_read_errors
 from aflow.state.snapshot import OperatorSnapshot, merge
 
-#: State of live jobs that has no meaning over history, by the reason.
-_LIVE_ONLY: Final = {
-    PROGRESS: "it has read its source up to positions that rows of a table do not have",
-    IN_FLIGHT: "records were on their way to it",
-    WAITING: "records were on their way to it",
-}
+Restore: TypeAlias = str | PathLike[str] | LiveSavepoint
+"""The savepoint of a backfill or of a stream, by its path, or that of a live job."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,11 +91,13 @@ class Continuation:
     folder: Path
     """Absolute."""
     manifest: Manifest
-    begins: Timestamp
-    """End of the earlier history (epoch ms): the first moment of this one."""
+    begins: Timestamp | None
+    """End of the earlier history (epoch ms): the first moment of this one. None: a live job has skipped no records."""
     changes: ChangePlan
     prepared: Mapping[str, Sequence[tuple[int, Committable]]]
     """Output that was prepared for each sink, with the number of its savepoint. It may be committed already."""
+    live: LiveState | None = None
+    """For the savepoint of a live job; None for that of a backfill or a stream."""
 
     @property
     def number(self) -> int:
@@ -106,29 +111,46 @@ class Continuation:
                 return StepFiles(self.folder, step, one.subtasks, self.changes)
         return None
 
+    def calls_in(self, fragment: Fragment) -> LiveCalls:
+        """Return the calls that were under way in a fragment, by step, except those of its keyed head."""
+        return {} if self.live is None else self.live.calls.get(fragment.index, {})
+
+    @property
+    def has_calls(self) -> bool:
+        """True if calls were under way."""
+        return self.live is not None and bool(self.live.calls)
+
     def check_until(self, until: Timestamp | None) -> None:
         """Raise ``FlowDefinitionError`` unless the history ends after it begins; ``until`` is epoch ms."""
-        if until is not None and until <= self.begins:
+        if until is None:
+            return
+        if self.begins is not None and until <= self.begins:
             raise FlowDefinitionError(
                 f"until= is {readable(until)}, and the savepoint in {self.folder} has processed everything before "
                 f"{readable(self.begins)}: give a later moment"
             )
+        newest = None if self.live is None else self.live.newest
+        if newest is not None and until <= newest:
+            raise FlowDefinitionError(
+                f"until= is {readable(until)}, and the live job that wrote {self.folder} has processed records up to "
+                f"{readable(newest)}, which would be processed again by what follows: give a later moment"
+            )
 
 
 def read_continuation(
-    path: str | PathLike[str],
+    restore: Restore,
     graph: FlowGraph,
     plan: FragmentPlan,
     *,
     allow_dropped_state: bool = False,
 ) -> Continuation:
-    """Return the savepoint at ``path``, checked against the flow; blocks, and reads all parts one after the other.
+    """Return the savepoint ``restore``, checked against the flow; blocks, and reads all parts one after the other.
 
-    ``path`` is a folder, its manifest, or a ``file:`` URI. Raises ``FlowDefinitionError`` for an invalid path, and
-    ``RestoreError`` for files that are missing or damaged, for another flow or number of key groups, for a checkpoint
-    of a live job, and for state that cannot be read, or that would be lost without permission.
+    A path is a folder, its manifest, or a ``file:`` URI. Raises ``FlowDefinitionError`` for an invalid path, and
+    ``RestoreError`` for files that are missing or damaged, for another flow or number of key groups, for a savepoint
+    of the other kind, and for state that cannot be read, or that would be lost without permission.
     """
-    manifest, folder = newest_manifest(Path.cwd() / local_folder(path, "restore"))
+    manifest, folder = newest_manifest(folder_of(restore))
     if manifest.flow != plan.flow:
         raise RestoreError(
             f"the savepoint in {folder} is of flow {manifest.flow!r}, and this flow is {plan.flow!r}"
@@ -138,10 +160,44 @@ def read_continuation(
             f"the keys in {folder} are stored in {manifest.key_groups} key groups, and this backfill has "
             f"{plan.key_groups}: pass key_groups={manifest.key_groups}"
         )
-    steps = {one.step.name: one for one in _read_steps(manifest, folder)}
-    begins = _start_moment(folder, plan, steps)
-    changes = _checked_changes(steps.values(), graph, allow_dropped_state=allow_dropped_state)
-    return Continuation(folder, manifest, begins, changes, _prepared(plan, steps))
+    if not plan.cuts:
+        raise FlowDefinitionError(
+            f"flow {plan.flow!r} has no event_time(…), so nothing tells which records a savepoint has processed already"
+        )
+    steps = {one.step.name: one for one in read_steps(manifest, folder)}
+    _check_kind(restore, folder, first_of_live_job(steps))
+    if isinstance(restore, LiveSavepoint):
+        changes = _checked_changes(steps.values(), graph, allow_dropped_state=allow_dropped_state)
+        live = live_state(folder, graph, plan, steps)
+        begins = live.begins
+    else:
+        live, begins = None, _start_moment(folder, plan, steps)
+        changes = _checked_changes(steps.values(), graph, allow_dropped_state=allow_dropped_state)
+    prepared = prepared_output(plan.sinks, steps)
+    return Continuation(folder, manifest, begins, changes, prepared, live)
+
+
+def folder_of(restore: Restore) -> Path:
+    """Return the absolute path of a savepoint. Raises ``FlowDefinitionError`` for an invalid path of a local folder."""
+    if isinstance(restore, LiveSavepoint):
+        return restore.folder
+    return Path.cwd() / local_folder(restore, "restore")
+
+
+def _check_kind(restore: Restore, folder: Path, of_live_job: str | None) -> None:
+    """Raise ``RestoreError`` for a savepoint of the other kind; ``of_live_job`` is a step that only a live job has."""
+    if isinstance(restore, LiveSavepoint):
+        if of_live_job is None:
+            raise RestoreError(
+                f"the savepoint in {folder} is of one moment of event time, as those of backfills and streams are, and "
+                f"LiveSavepoint is for those of live jobs: pass the path itself"
+            )
+    elif of_live_job is not None:
+        raise RestoreError(
+            f"{folder} is a savepoint or checkpoint of a live job: step {of_live_job!r} has the progress of its "
+            f"sources, which nothing says of rows. If the rows of each source are exactly the records that the job has "
+            f"not read, pass restore=LiveSavepoint(path)"
+        )
 
 
 def changes_since(
@@ -153,12 +209,12 @@ def changes_since(
     that cannot be read, or that would be lost without permission.
     """
     return _checked_changes(
-        _read_steps(manifest, folder), graph, allow_dropped_state=allow_dropped_state
+        read_steps(manifest, folder), graph, allow_dropped_state=allow_dropped_state
     )
 
 
 def _checked_changes(
-    steps: Iterable[_ReadStep], graph: FlowGraph, *, allow_dropped_state: bool
+    steps: Iterable[ReadStep], graph: FlowGraph, *, allow_dropped_state: bool
 ) -> ChangePlan:
     changes = change_plan(
         [one.contents for one in steps], [declared_step(node, 1) for node in graph]
@@ -168,7 +224,7 @@ def _checked_changes(
 
 
 def start_of_history(
-    restore: str | PathLike[str] | None,
+    restore: Restore | None,
     graph: FlowGraph,
     plan: FragmentPlan,
     *,
@@ -189,51 +245,9 @@ def start_of_history(
     return None
 
 
-@dataclass(frozen=True, slots=True)
-class _ReadStep:
-    """A step of a savepoint that was read and checked, without its keyed state."""
-
-    step: StepState
-    contents: StoredStep
-    of_operator: OperatorSnapshot
-
-
-def _read_steps(manifest: Manifest, folder: Path) -> Iterator[_ReadStep]:
-    """Yield the steps, with one part in memory at a time. Raises ``RestoreError`` for one of a live job."""
-    source = ReadSource(DISK, folder)
-    for step in manifest.steps:
-        contents = StepContents(step)
-        operator: list[OperatorSnapshot] = []
-        with wrap_read_errors(f"the state of step {step.name!r} in {folder}"):
-            for one in step.subtasks:
-                state = read_chain(step.name, one.chain, source)
-                contents.add(state)
-                operator.append(state.restricted_to(()))
-        merged = merge(operator)
-        for name in merged.operator:
-            if name in _LIVE_ONLY:
-                raise _of_live_job(folder, step.name, _LIVE_ONLY[name])
-        yield _ReadStep(step, contents.stored(), merged)
-
-
-def _prepared(
-    plan: FragmentPlan, steps: Mapping[str, _ReadStep]
-) -> dict[str, Sequence[tuple[int, Committable]]]:
-    """Return the prepared output of sinks of the flow; that of a removed sink is dropped like its state."""
-    sinks = plan.sinks
-    found = (
-        (name, read_committables(name, steps[name].of_operator)) for name in steps if name in sinks
-    )
-    return {name: some for name, some in found if some}
-
-
-def _start_moment(folder: Path, plan: FragmentPlan, steps: Mapping[str, _ReadStep]) -> Timestamp:
+def _start_moment(folder: Path, plan: FragmentPlan, steps: Mapping[str, ReadStep]) -> Timestamp:
     """Return the moment at which all sources continue. Raises ``RestoreError`` unless a backfill has stored it."""
     moments: dict[Timestamp, str] = {}
-    if not plan.cuts:
-        raise FlowDefinitionError(
-            f"flow {plan.flow!r} has no event_time(…), so nothing tells which records a savepoint has processed already"
-        )
     for name in sorted(plan.cuts):
         found = steps.get(name)
         begins = None if found is None else handed_over(found.of_operator, name)
@@ -243,17 +257,8 @@ def _start_moment(folder: Path, plan: FragmentPlan, steps: Mapping[str, _ReadSte
                 f"renamed, or no backfill wrote the savepoint; name the step as before, or run the backfill over all "
                 f"of history"
             )
-        if set(found.of_operator.operator) != {BEGINS}:
-            raise _of_live_job(folder, name, "it has watermarks of the splits of its source")
         moments[begins] = name
     if len(moments) > 1:
         listed = " and ".join(f"{name!r} at {readable(at)}" for at, name in moments.items())
         raise RestoreError(f"the savepoint in {folder} begins at several moments: {listed}")
     return next(iter(moments))
-
-
-def _of_live_job(folder: Path, step: str, reason: str) -> RestoreError:
-    return RestoreError(
-        f"{folder} is a savepoint or checkpoint of a live job, and only one that a backfill wrote can be extended over "
-        f"history (step {step!r}: {reason}); restore=… takes the folder given to an earlier backfill as savepoint="
-    )

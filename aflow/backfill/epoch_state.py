@@ -22,6 +22,7 @@ from aflow.backfill.epochs import (
     next_steps,
 )
 from aflow.backfill.fragments import Fragment, FragmentPlan
+from aflow.backfill.live_savepoint import LiveCalls
 from aflow.backfill.savepoint import StatePart, encoded_part, write_savepoint
 from aflow.connect import Committable
 from aflow.errors import CheckpointError, RestoreError
@@ -90,8 +91,14 @@ class EpochState:
         return watermarks if cut is None else watermarks.before(cut)
 
     def can_advance(self, *, waited: int = 0, cut: Timestamp | None = None) -> bool:
-        """Return True if an epoch without records would advance a watermark; arguments are those of ``watermarks``."""
-        return not self.is_finished and self.watermarks(waited=waited, cut=cut).advance
+        """Return True if an epoch without records would advance a watermark, or end calls of a live job.
+
+        Arguments are those of ``watermarks``.
+        """
+        if self.is_finished:
+            return False
+        has_calls = self.start is not None and self.start.has_calls
+        return has_calls or self.watermarks(waited=waited, cut=cut).advance
 
     def files_of(self, fragment: Fragment) -> StepFiles | None:
         """Return the state with which a fragment begins; None if it has none."""
@@ -100,6 +107,10 @@ class EpochState:
         if self.start is not None:
             return self.start.files_of(fragment.head.name)
         return self.store.files_of(self.last, fragment.head.name, self.changes)
+
+    def calls_in(self, fragment: Fragment) -> LiveCalls:
+        """Return the calls of a live job with which a fragment begins, by step."""
+        return {} if self.start is None else self.start.calls_in(fragment)
 
     @property
     def sinks_with_output(self) -> list[str]:

@@ -10,6 +10,7 @@ from typing import Final, TypeAlias
 
 from aflow.backfill.fragment_planner import before_time
 from aflow.backfill.fragments import Exit, Fragment, FragmentPlan
+from aflow.backfill.live_savepoint import LiveState
 from aflow.errors import readable
 from aflow.graph.nodes import Edge, Node
 from aflow.graph.tree import branches, counted, side_mark
@@ -22,23 +23,32 @@ _Follower: TypeAlias = tuple[Edge, Node] | Exit
 
 
 def explain(
-    plan: FragmentPlan, *, begins: Timestamp | None = None, until: Timestamp | None = None
+    plan: FragmentPlan,
+    *,
+    begins: Timestamp | None = None,
+    until: Timestamp | None = None,
+    live: LiveState | None = None,
 ) -> str:
     """Return fragments with their steps and exchanges, then written results, as text for a terminal.
 
     ``begins`` and ``until`` bound the history (epoch ms). Without ``begins`` it is not continued from a savepoint;
-    without ``until`` nothing is left for a live job.
+    without ``until`` nothing is left for a live job. ``live`` is the state of a live job, if it continues from that.
     """
-    return "\n".join(_PlanText(plan, begins, until).lines()) + "\n"
+    return "\n".join(_PlanText(plan, begins, until, live).lines()) + "\n"
 
 
 class _PlanText:
     """Text of one plan, with the lookups it needs."""
 
     def __init__(
-        self, plan: FragmentPlan, begins: Timestamp | None, until: Timestamp | None
+        self,
+        plan: FragmentPlan,
+        begins: Timestamp | None,
+        until: Timestamp | None,
+        live: LiveState | None,
     ) -> None:
         self._plan: Final = plan
+        self._live: Final = live
         self._begins: Final = begins
         self._until: Final = until
         #: Fragments of each step, by its number.
@@ -72,7 +82,15 @@ class _PlanText:
                 role = f", as its {head.roles[exit.input]} input" if head.roles else ""
                 yield f"  reads {exit.origin.name} of fragment {one.index}{role}"
         else:
-            yield f"fragment {fragment.index}: the rows given for source {head.name!r}, in any order"
+            rows = (
+                "the rows"
+                if self._live is None
+                else "the records that the live job has not read, as rows"
+            )
+            yield f"fragment {fragment.index}: {rows} given for source {head.name!r}, in any order"
+        calls = {} if self._live is None else self._live.calls.get(fragment.index, {})
+        if calls:
+            yield f"  first ends the calls that were under way in {', '.join(calls)}"
         yield f"  {self._step(fragment, head)}"
         yield from self._tree(fragment)
 
@@ -128,7 +146,11 @@ class _PlanText:
     # --------------------------------------------------------------------------------------------- written
 
     def _written(self) -> Iterator[str]:
-        if self._begins is not None:
+        if self._live is not None:
+            newest = self._live.newest
+            upto = "" if newest is None else f", of records up to {readable(newest)}"
+            yield f"restored: state of a live job{upto}"
+        elif self._begins is not None:
             yield f"restored: state as it is at {readable(self._begins)}"
         yield "written, from one pass"
         for sink, exit_list in self._sinks().items():

@@ -131,6 +131,7 @@ async def run_fragment(
     *,
     restored: StateReader | None = None,
     selector: StateSelector | None = None,
+    calls: Mapping[str, OperatorSnapshot] | None = None,
     resources: FragmentResources | None = None,
     options: Options | None = None,
     flow: str = "backfill",
@@ -139,12 +140,14 @@ async def run_fragment(
     """Run over one partition to its end. ``resources`` are opened and closed by the caller; None if it needs none.
 
     ``restored`` returns the state with which the step that reads by key begins; None if it begins without. The step
-    takes the key groups of the partition. ``selector`` takes its place where not all keys are restored. Records are
-    emitted when ``together`` of an exit are buffered, and at the end. Raises ``OperatorError`` for failures of user
-    functions, ``RestoreError`` for state that does not fit the step, and the errors of ``inbox`` and ``outbox``.
+    takes the key groups of the partition. ``selector`` takes its place where not all keys are restored. ``calls`` are
+    those under way of other steps, by name; each step takes those of former subtasks with the number of the partition.
+    Records are emitted when ``together`` of an exit are buffered, and at the end. Raises ``OperatorError`` for failures
+    of user functions, ``RestoreError`` for state that does not fit the step, and the errors of ``inbox`` and
+    ``outbox``.
     """
     options = options or Options(key_groups=partition.key_groups)
-    run = _Run(fragment, partition, options, flow, restored, selector)
+    run = _Run(fragment, partition, options, flow, restored, selector, calls or {})
     try:
         return await run.through(
             inbox, outbox, resources or FragmentResources(fragment, flow), together
@@ -168,8 +171,10 @@ class _Run:
         flow: str,
         restored: StateReader | None,
         selector: StateSelector | None,
+        calls: Mapping[str, OperatorSnapshot],
     ) -> None:
         self._partition = partition
+        self._calls = calls
         self._restored = restored
         self._selector = selector
         self._options = options
@@ -206,6 +211,9 @@ class _Run:
             head = chain.operators[0]
             emitter = self._emitter(chain)
             capture = await self._restore(head, emitter, budget)
+            for operator in chain.operators:
+                if operator.name in self._calls:
+                    await restore_operator(operator, self._calls[operator.name], budget)
             task = StreamTask(
                 environment,
                 self._feed(inbox, environment, emitter, budget.turn),

@@ -17,7 +17,9 @@ from typing import Final
 
 from aflow.backfill.continuation import (
     Continuation,
+    Restore,
     changes_since,
+    folder_of,
     read_continuation,
     start_of_history,
 )
@@ -25,6 +27,7 @@ from aflow.backfill.epoch_state import EpochState
 from aflow.backfill.epoch_time import EpochTime
 from aflow.backfill.epochs import EpochStore
 from aflow.backfill.fragments import FragmentPlan
+from aflow.backfill.live_savepoint import LiveSavepoint
 from aflow.backfill.savepoint import SAVEPOINT, check_savepoint_path
 from aflow.errors import FlowDefinitionError, RestoreError, readable
 from aflow.graph.flow_graph import FlowGraph
@@ -47,7 +50,7 @@ class StreamFolders:
     """Folders of a stream and its end, as the user gives them; checked by ``opened_stream``."""
 
     state: str | PathLike[str]
-    restore: str | PathLike[str] | None
+    restore: Restore | None
     savepoint: str | PathLike[str] | None
     until: Timestamp | None
     """End of the stream (epoch ms)."""
@@ -138,7 +141,8 @@ def _continued(
     allowed, start = folders.allow_dropped_state, None
     if position.restored and not last.steps:
         # Killed in the first epoch with records, which reads the savepoint.
-        start = read_continuation(position.restored, graph, plan, allow_dropped_state=allowed)
+        restored = LiveSavepoint(position.restored) if position.live else position.restored
+        start = read_continuation(restored, graph, plan, allow_dropped_state=allowed)
     return EpochState(
         plan=plan,
         time=time_rule,
@@ -155,8 +159,6 @@ def _first(
     plan: FragmentPlan, time_rule: EpochTime, start: Continuation | None, until: Timestamp | None
 ) -> Manifest:
     now = time.time_ns() // 1_000_000
-    begins = None if start is None else start.begins
-    watermark = MIN_TIMESTAMP if begins is None else watermark_before(begins)
     return Manifest(
         id=SAVEPOINT if start is None else start.number,
         kind=CheckpointKind.PERIODIC,
@@ -165,16 +167,33 @@ def _first(
         created_at=now,
         completed_at=now,
         steps=(),
-        stream=StreamPosition(
-            watermark=watermark,
-            earned=dict.fromkeys(time_rule.lags, watermark),
-            begins=begins,
+        stream=replace(
+            _first_times(plan, time_rule, start),
             restored="" if start is None else str(start.folder),
             until=until,
             sources=_source_names(plan),
             entries=0 if start is None else None,
         ),
         aflow=VERSION,
+    )
+
+
+def _first_times(
+    plan: FragmentPlan, time_rule: EpochTime, start: Continuation | None
+) -> StreamPosition:
+    """Return the watermarks with which a stream begins."""
+    begins, live = (None, None) if start is None else (start.begins, start.live)
+    if live is None:
+        watermark = MIN_TIMESTAMP if begins is None else watermark_before(begins)
+        earned = dict.fromkeys(time_rule.lags, watermark)
+        return StreamPosition(watermark=watermark, earned=earned, begins=begins)
+    return StreamPosition(
+        watermark=live.watermark(plan.cuts),
+        watermarks=live.watermarks,
+        earned={step: live.earned.get(step, MIN_TIMESTAMP) for step in time_rule.lags},
+        begins=begins,
+        newest=live.newest,
+        live=True,
     )
 
 
@@ -196,8 +215,8 @@ def _listed(names: tuple[str, ...]) -> str:
     return ", ".join(map(repr, names))
 
 
-def _check_restored(folder: Path, restore: str | PathLike[str] | None, restored: str) -> None:
-    asked = "" if restore is None else str(Path.cwd() / local_folder(restore, "restore"))
+def _check_restored(folder: Path, restore: Restore | None, restored: str) -> None:
+    asked = "" if restore is None else str(folder_of(restore))
     if asked and asked != restored:
         began = f"the savepoint in {restored}" if restored else "no savepoint"
         raise FlowDefinitionError(

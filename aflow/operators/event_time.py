@@ -33,14 +33,7 @@ from aflow.operators.alignment import Alignment, AlignmentMember
 from aflow.operators.base import RAISED, Operator, OperatorContext
 from aflow.operators.earned_watermarks import Cut, cuts_of, met_by, scan
 from aflow.operators.first_call import FirstCall
-from aflow.operators.handover import (
-    BEGINS,
-    SKIPPED,
-    begins_at,
-    divided,
-    handed_over,
-    watermark_before,
-)
+from aflow.operators.handover import SKIPPED, TimeBounds, divided, watermark_before
 from aflow.operators.split_watermarks import MIXED, STATE, RestoredWatermarks, stored_watermarks
 from aflow.operators.stamped import Stamped, stamped
 from aflow.operators.time_strategy import PERIOD, SplitTime, TimeStrategy
@@ -73,8 +66,7 @@ class EventTimeOperator(Operator):
         #: True while the watermarks of restored splits that have begun are still to be sent: none may be sent before
         #: all splits that continue in this subtask have begun.
         self._recalled = False
-        #: Records before this time were processed by a backfill, and are skipped; None without a backfill.
-        self._begins: Timestamp | None = None
+        self._bounds: Final = TimeBounds()
         #: True once a split has begun; from then on snapshots of this subtask omit restored watermarks of other splits.
         self._begun = False
         #: Periods (ms) of triggers downstream: a watermark is sent at each multiple of each of them.
@@ -149,8 +141,9 @@ class EventTimeOperator(Operator):
             raise failure
 
     def _process_stamped(self, split: SplitTime, batch: Batch[Any], times: list[Timestamp]) -> None:
-        if self._begins is not None and min(times) < self._begins:
-            batch = self._without_past(batch, times, self._begins)
+        begins = self._bounds.begins
+        if begins is not None and min(times) < begins:
+            batch = self._without_past(batch, times, begins)
             if not batch.values:
                 return
             times = batch.timestamps or []
@@ -158,7 +151,7 @@ class EventTimeOperator(Operator):
         if isinstance(generator, BoundedOutOfOrderness):
             self._bounded(split.id, generator, batch, times)
         elif self.from_source:
-            self.check_range(batch, times)
+            self._check_unscanned(batch, times)
             self._emit(Batch(batch.values, times), ())
         else:
             cuts = self._punctuated(split, batch, times)
@@ -269,15 +262,13 @@ class EventTimeOperator(Operator):
             silent = {split for split, time in self._splits.items() if time.silent}
             # Other splits may have advanced the watermark beyond that of an idle one.
             known.update((split, max(known[split], self.watermark)) for split in silent)
-        operator = {STATE: stored_watermarks(known, silent, self._here)}
-        if self._begins is not None:
-            operator[BEGINS] = begins_at(self._begins)
+        operator = {STATE: stored_watermarks(known, silent, self._here), **self._bounds.stored()}
         return Ready(OperatorSnapshot(operator=operator))
 
     def restore_in_pieces(self, snapshot: OperatorSnapshot) -> Iterator[None]:
         """Restore the watermarks of splits, for when they begin again. Generators of users start anew: they are
         code."""
-        self._begins = handed_over(snapshot, self.name)
+        self._bounds.restore(snapshot, self.name)
         self._restored.read(snapshot, self.name, self._here)
         if MIXED in self._restored.splits:
             self._current = self._begin(MIXED)
@@ -328,9 +319,9 @@ class EventTimeOperator(Operator):
 
     def _recall(self, split: SplitTime) -> None:
         known, split.silent = self._restored.pop(split.id)
-        if self._begins is not None:
+        if (begins := self._bounds.begins) is not None:
             # Readers have this watermark: a split that begins now has it too.
-            known = max(watermark_before(self._begins), MIN_TIMESTAMP if known is None else known)
+            known = max(watermark_before(begins), MIN_TIMESTAMP if known is None else known)
         if known is not None:
             if isinstance(split.generator, BoundedOutOfOrderness):
                 split.generator.watermark = known
@@ -389,6 +380,10 @@ class EventTimeOperator(Operator):
         )
         raise self.failure_at(beyond, batch, index) from beyond
 
+    def _check_unscanned(self, batch: Batch[Any], times: Sequence[Timestamp]) -> None:
+        self.check_range(batch, times)
+        self._bounds.newest = max(self._bounds.newest, max(times))
+
     def _bounded(
         self,
         split: str,
@@ -403,6 +398,8 @@ class EventTimeOperator(Operator):
         if newest > MAX_TIMESTAMP or not in_order or self.periods:
             self.check_range(batch, times)
             cuts = cuts_of(times, earned, behind, others, self.watermark, self.periods)
+        if newest > self._bounds.newest:
+            self._bounds.newest = newest
         met: list[Timestamp] | None = None
         if self.sends_met:
             met = met_by(times, earned, behind, others, self.watermark)
@@ -415,7 +412,7 @@ class EventTimeOperator(Operator):
         self, split: SplitTime, batch: Batch[Any], times: Sequence[Timestamp]
     ) -> list[Cut]:
         """Return a cut after each record for which the generator of the user emitted a watermark."""
-        self.check_range(batch, times)
+        self._check_unscanned(batch, times)
         cuts: list[Cut] = []
         see = split.generator.on_event
         left = iter(batch.values)

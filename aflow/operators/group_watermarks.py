@@ -80,14 +80,7 @@ def restored_watermarks(
 
     The watermark is ``before`` if the snapshot has none. Raises ``CodecError`` for bytes that are no watermark.
     """
-    stored = [PLAIN.decode(data) for data in snapshot.operator.get(_WATERMARK, ())]
-    # An older snapshot has a watermark without key groups.
-    former = [
-        (one, 0, 0)
-        if isinstance(one, int)
-        else cast("tuple[int, int, int]", tuple(cast("list[int]", one)))
-        for one in stored
-    ]
+    former = _former(snapshot)
     watermark = min((at for at, _, _ in former), default=before)
     ahead = {
         group: at
@@ -97,3 +90,19 @@ def restored_watermarks(
         if group in context.key_groups
     }
     return watermark, GroupWatermarks(context.key_group_count, ahead)
+
+
+def stored_watermark(snapshot: OperatorSnapshot) -> Timestamp | None:
+    """Return the smallest watermark of the former subtasks; None if none is stored. Raises ``CodecError``."""
+    return min((at for at, _, _ in _former(snapshot)), default=None)
+
+
+def _former(snapshot: OperatorSnapshot) -> list[tuple[int, int, int]]:
+    stored = [PLAIN.decode(data) for data in snapshot.operator.get(_WATERMARK, ())]
+    # An older snapshot has a watermark without key groups.
+    return [
+        (one, 0, 0)
+        if isinstance(one, int)
+        else cast("tuple[int, int, int]", tuple(cast("list[int]", one)))
+        for one in stored
+    ]

@@ -12,6 +12,9 @@ record at T still belongs, remains open if it was left open.
 The source starts at its usual position: records before T are read, stamped, and skipped (a source reads by positions,
 and only the function has the timestamps). Steps between the source and ``event_time`` process these records too: an
 async step makes calls for them, so place it after ``event_time``.
+
+The step also stores the newest timestamp that it has assigned. A backfill or a stream that continues from a live job
+must end after it: earlier, state and rows would be divided at a moment that some records in the state have passed.
 """
 
 from __future__ import annotations
@@ -26,6 +29,9 @@ from aflow.state.snapshot import OperatorSnapshot
 
 #: Name of the operator state: the first timestamp (epoch ms) of the live job.
 BEGINS: Final = "begins"
+
+#: Name of the operator state: the newest timestamp (epoch ms) that was assigned, ``MIN_TIMESTAMP`` for none.
+NEWEST: Final = "newest"
 
 #: Side output of the records before it. ``StepMetrics.sides`` counts them.
 SKIPPED: Final = "skipped"
@@ -47,6 +53,47 @@ def handed_over(snapshot: OperatorSnapshot, step: str) -> Timestamp | None:
                 raise RestoreError(f"step {step!r}: {shown(other)} is not a timestamp to begin at")
     # Each former subtask has a copy.
     return max(moments, default=None)
+
+
+def newest_stored(snapshot: OperatorSnapshot, step: str) -> Timestamp | None:
+    """Return the newest timestamp that ``step`` has assigned; None if the snapshot does not say.
+
+    Raises ``RestoreError`` for an invalid state.
+    """
+    moments: list[Timestamp] = []
+    for part in snapshot.operator.get(NEWEST, ()):
+        match PLAIN.decode(part):
+            case int(moment):
+                moments.append(moment)
+            case other:
+                raise RestoreError(f"step {step!r}: {shown(other)} is no newest timestamp")
+    return max(moments, default=None)
+
+
+class TimeBounds:
+    """The first timestamp that a step takes, and the newest one that it has assigned; epoch ms."""
+
+    __slots__ = ("begins", "newest")
+
+    def __init__(self) -> None:
+        #: Records before this time were processed by a backfill, and are skipped; None without a backfill.
+        self.begins: Timestamp | None = None
+        self.newest: Timestamp = MIN_TIMESTAMP
+
+    def stored(self) -> dict[str, tuple[bytes, ...]]:
+        """Return both as operator state."""
+        parts: dict[str, tuple[bytes, ...]] = {NEWEST: (PLAIN.encode(self.newest),)}
+        if self.begins is not None:
+            parts[BEGINS] = begins_at(self.begins)
+        return parts
+
+    def restore(self, snapshot: OperatorSnapshot, step: str) -> None:
+        """Read both from ``snapshot``. Raises ``RestoreError`` for an invalid state."""
+        self.begins = handed_over(snapshot, step)
+        newest = newest_stored(snapshot, step)
+        if newest is None and self.begins is not None:
+            newest = self.begins - 1  # of a backfill, which has processed no later record
+        self.newest = MIN_TIMESTAMP if newest is None else newest
 
 
 def watermark_before(begins: Timestamp) -> Timestamp:

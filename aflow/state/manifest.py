@@ -101,6 +101,8 @@ class StreamPosition:
     """Moment (epoch ms) before which records are skipped, from the savepoint with which the stream began."""
     restored: str = ""
     """Folder of that savepoint; empty without one."""
+    live: bool = False
+    """True if it is the savepoint of a live job."""
     until: Timestamp | None = None
     """Moment (epoch ms) from which on records are left to the live job."""
     newest: Timestamp | None = None

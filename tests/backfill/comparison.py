@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypedDict
 
 import aflow as af
+from aflow.backfill.continuation import Restore
 from aflow.backfill.fragments import Fragment
 from aflow.backfill.portable_fragment import portable_copy
 from aflow.testing import VirtualClock, virtual_time
@@ -48,7 +49,9 @@ class Case:
     """True if an asynchronous step is between the sources and their event time."""
 
     def flow(
-        self, sources: Mapping[str, Sequence[Item]], sinks: Mapping[str, af.CollectSink[Row]]
+        self,
+        sources: Mapping[str, Sequence[Item] | af.Source[Item]],
+        sinks: Mapping[str, af.Sink[Row]],
     ) -> af.Flow:
         flow = af.Flow("compared")
         timed = {
@@ -112,7 +115,7 @@ class Case:
         together: int = 4096,
         until: int | None = None,
         savepoint: Path | None = None,
-        restore: Path | None = None,
+        restore: Restore | None = None,
         seed: int | None = None,
         ship: Callable[[Fragment], Fragment] = portable_copy,
     ) -> Results:

@@ -10,7 +10,7 @@ from typing import Any
 
 import aflow as af
 from aflow.backfill.blocks import ExchangedRows, ExitBatch, InputRows
-from aflow.backfill.continuation import read_continuation
+from aflow.backfill.continuation import Restore, read_continuation
 from aflow.backfill.exchange import ExitEncoder, RecordBlock, decode_block
 from aflow.backfill.exit_writer import TOGETHER
 from aflow.backfill.fragment_planner import plan_fragments
@@ -28,6 +28,7 @@ from aflow.backfill.resources import FragmentResources
 from aflow.backfill.savepoint import SAVEPOINT, StatePart, encoded_part, write_savepoint
 from aflow.model.key_groups import KeyGroupRange, ranges
 from aflow.model.time import Timestamp
+from aflow.state.snapshot import OperatorSnapshot
 
 
 @dataclass
@@ -97,7 +98,7 @@ async def backfill_locally(
     parallelism: int = 2,
     block: int = 100,
     savepoint: Path | None = None,
-    restore: Path | None = None,
+    restore: Restore | None = None,
     options: af.Options | None = None,
     together: int = TOGETHER,
     event_time_for_processing_time: bool = False,
@@ -105,7 +106,7 @@ async def backfill_locally(
 ) -> Backfilled:
     """Run ``flow`` over ``sources``, by name; each is dealt to ``parallelism`` partitions in pieces.
 
-    It continues from the savepoint of another backfill at ``restore``. ``ship`` makes of a fragment what an executor
+    It continues from the savepoint ``restore``. ``ship`` makes of a fragment what an executor
     gets.
     """
     plan = plan_fragments(flow.graph, event_time_for_processing_time=event_time_for_processing_time)
@@ -126,6 +127,7 @@ async def backfill_locally(
         sources,
         lambda fragment, groups: partition,
         restored,
+        calls=None if start is None else start.calls_in,
         block=block,
         options=options,
         together=together,
@@ -150,6 +152,7 @@ async def run_locally(
     restored: Callable[[Fragment, KeyGroupRange], StateReader | None] | None,
     *,
     selector: Callable[[Fragment, int, list[InputRows]], StateSelector] | None = None,
+    calls: Callable[[Fragment], Mapping[str, OperatorSnapshot]] | None = None,
     block: int = 100,
     options: af.Options | None = None,
     together: int = TOGETHER,
@@ -158,14 +161,19 @@ async def run_locally(
     """Run all fragments: results by sink, and the result of each partition.
 
     ``partition`` returns the description of a fragment's partitions, and ``restored`` the state of one, by its key
-    groups. ``selector`` takes its place: it gets the number of the partition, and its rows.
+    groups. ``selector`` takes its place: it gets the number of the partition, and its rows. ``calls`` returns the calls
+    under way in a fragment; one that begins at a source makes them in one more partition, without rows.
     """
     exchanged: dict[int, list[Sent]] = {}
     results: dict[str, list[Any]] = {}
     left: list[tuple[Fragment, int, FragmentResult]] = []
     parallelism = partition(plan.fragments[0], KeyGroupRange(0, 1)).subtasks
     for fragment in plan.fragments:
-        for subtask, groups in enumerate(ranges(plan.key_groups, parallelism)):
+        carried = {} if calls is None else calls(fragment)
+        parts = list(enumerate(ranges(plan.key_groups, parallelism)))
+        if carried and not fragment.keyed:
+            parts.append((parallelism, KeyGroupRange(0, 1)))
+        for subtask, groups in parts:
             if fragment.keyed:
                 sent = exchanged.get(fragment.index, [])
                 blocks = _ordered([one for one in sent if one.record_block.part == subtask], block)
@@ -174,25 +182,34 @@ async def run_locally(
                 size = -(-len(records) // parallelism)
                 mine = records[subtask * size : (subtask + 1) * size]
                 blocks = list[InputRows](mine[at : at + block] for at in range(0, len(mine), block))
+            mine_alone = subtask == parallelism
             outbox = Gathered(plan, subtask, parallelism, exchanged, results)
             got = ship(fragment)
             resources = FragmentResources(got, plan.flow)
             async with resources.open():
                 ran = await run_fragment(
                     got,
-                    replace(partition(fragment, groups), subtask=subtask),
+                    _partition_of(partition(fragment, groups), subtask, keyed=fragment.keyed),
                     Blocks(blocks),
                     outbox,
                     restored=restored(fragment, groups) if restored and fragment.keyed else None,
                     selector=selector(fragment, subtask, blocks)
                     if selector and fragment.keyed
                     else None,
+                    calls=carried if fragment.keyed or mine_alone else None,
                     resources=resources,
                     options=options,
                     together=together,
                 )
             left.append((fragment, subtask, ran))
     return results, left
+
+
+def _partition_of(all_alike: Partition, subtask: int, *, keyed: bool) -> Partition:
+    """The partition of a subtask; executors tell no numbers of partitions of a source apart."""
+    if keyed:
+        return replace(all_alike, subtask=subtask)
+    return replace(all_alike, subtask=0, subtasks=1)
 
 
 def _ordered(sent: list[Sent], size: int) -> list[InputRows]:

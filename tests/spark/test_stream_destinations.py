@@ -11,14 +11,21 @@ import pytest
 
 from aflow.backfill.epoch_state import EpochState
 from aflow.backfill.epochs import EpochPart
-from aflow.errors import CheckpointError, FlowDefinitionError, SinkError
+from aflow.backfill.fragment_planner import plan_fragments
+from aflow.backfill.live_savepoint import LiveSavepoint
+from aflow.backfill.stream_recovery import StreamFolders, opened_stream
+from aflow.errors import CheckpointError, FlowDefinitionError, RestoreError, SinkError
 from aflow.state.manifest import FileRef
 from aflow_connectors.spark import EachEpoch, Results, SparkSink
 from aflow_connectors.spark.backfill.fragment_task import TaskEpoch
 from aflow_connectors.spark.backfill.rows import StepCounts
 from aflow_connectors.spark.stream.destinations import EpochCall, EpochFolder, publish_former
 from aflow_connectors.spark.stream.epochs import Epochs
+from aflow_connectors.spark.stream.preparation import refuse_foreign_output
 from aflow_connectors.spark.stream.rows import StreamRows
+from tests.backfill.comparison import Case
+from tests.backfill.items import Item
+from tests.backfill.live_legs import live_leg
 from tests.backfill.test_stream_recovery import opened
 
 pa: Any = pyarrow  # which has no types
@@ -139,3 +146,17 @@ def test_files_of_attempts_that_do_not_count_are_removed_after_each_epoch(tmp_pa
     assert len(shown(tmp_path / "totals")) == 1
     folder.close()
     assert not hidden.exists()
+
+
+def test_output_that_another_sink_of_a_live_job_has_prepared_is_refused_by_name(
+    tmp_path: Path,
+) -> None:
+    case = Case(lambda streams: {"out": streams["items"]}, {"items": [Item(1, 1, 1)] * 2})
+    live_leg(case, tmp_path / "live", {"items": 2}, waited=1)
+    graph = case.flow({"items": []}, case.new_sinks()).graph
+    restore = LiveSavepoint(tmp_path / "live")
+    folders = StreamFolders(tmp_path / "state", restore, None, None, allow_dropped_state=False)
+    state = opened_stream(graph, plan_fragments(graph, can_be_late=True), folders)
+
+    with closing(state.store), pytest.raises(RestoreError, match=r"sink 'out': .*SparkSink only"):
+        refuse_foreign_output(state)

@@ -6,6 +6,7 @@ that a missing package is reported in one sentence.
 
 from __future__ import annotations
 
+from aflow.backfill.live_savepoint import LiveSavepoint, StoredPosition
 from aflow.backfill.stream_progress import BatchReport, SourceProgress, StreamProgress
 from aflow_connectors.spark.backfill.api import backfill, explain
 from aflow_connectors.spark.backfill.results import Backfilled, Results, StepDone
@@ -23,6 +24,7 @@ __all__ = [
     "Backfilled",
     "BatchReport",
     "EachEpoch",
+    "LiveSavepoint",
     "Results",
     "SourceProgress",
     "SparkSink",
@@ -30,6 +32,7 @@ __all__ = [
     "SparkStream",
     "SparkTableSink",
     "StepDone",
+    "StoredPosition",
     "StreamProgress",
     "StreamQuery",
     "backfill",

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from anyio import CancelScope, to_thread
 
-from aflow.backfill.continuation import start_of_history
+from aflow.backfill.continuation import Restore, start_of_history
 from aflow.backfill.endpoints import Build
 from aflow.backfill.explanation import explain as explain_plan
 from aflow.backfill.planned_build import plan_build
@@ -39,7 +39,7 @@ async def backfill(
     sinks: Mapping[str, ResultTarget],
     until: Instant | None,
     savepoint: str | PathLike[str] | None,
-    restore: str | PathLike[str] | None = None,
+    restore: Restore | None = None,
     allow_dropped_state: bool = False,
     partitions: int | None = None,
     staging: str | PathLike[str] | None = None,
@@ -60,10 +60,10 @@ async def backfill(
     windows, timers and all other keyed state are written to ``savepoint``, a new folder (a path or ``file:`` URI) that
     the driver writes. With ``None`` for both, history is processed to its end, and so is time.
 
-    ``restore`` is the savepoint of an earlier backfill, which this one continues: it skips records before the end of
-    that one, and both together equal one run. Driver and executors see the folder alike. ``partitions`` may differ, and
-    the flow as for a restored live job; state without a place in it is refused unless ``allow_dropped_state``. A sink
-    of the live job is first restored to that savepoint, which removes later output.
+    ``restore`` is the savepoint of an earlier backfill, whose records are skipped: both together equal one run. With a
+    ``LiveSavepoint`` the rows are those that the live job has not read. Driver and executors see the folder alike.
+    ``partitions`` may differ, and the flow as for a restored live job; state without a place in it is refused unless
+    ``allow_dropped_state``. A sink of the live job is first restored to that savepoint, which removes later output.
 
     ``partitions`` is the number of tasks of each keyed step: by default the number of Spark's shuffle partitions, at
     most ``key_groups``, which must be those of the live job. ``staging`` is a folder (a path or URI) that driver and
@@ -127,7 +127,7 @@ def explain(
     sources: Mapping[str, object],
     sinks: Mapping[str, object],
     until: Instant | None = None,
-    restore: str | PathLike[str] | None = None,
+    restore: Restore | None = None,
     allow_dropped_state: bool = False,
     key_groups: int = DEFAULT_KEY_GROUPS,
     event_time_for_processing_time: bool = False,
@@ -145,7 +145,7 @@ def explain(
     if start is None:
         return explain_plan(plan, until=end)
     start.check_until(end)
-    return explain_plan(plan, begins=start.begins, until=end)
+    return explain_plan(plan, begins=start.begins, until=end, live=start.live)
 
 
 def _moment(until: Instant | None) -> Timestamp | None:

@@ -8,7 +8,7 @@ from pathlib import Path
 from aflow.backfill.continuation import Continuation
 from aflow.backfill.fragment_planner import before_time
 from aflow.backfill.fragments import FragmentPlan
-from aflow.errors import FlowDefinitionError
+from aflow.errors import FlowDefinitionError, RestoreError
 from aflow.model.time import Timestamp
 from aflow_connectors.files.output.names import Parts
 from aflow_connectors.files.output.pieces import PreparedPiece
@@ -31,7 +31,8 @@ def check_continued_output(
         name for name, place in sinks.items() if isinstance(place, SparkSink | SparkTableSink)
     }
     continued = written & set(start.prepared)
-    for fragment in plan.fragments:
+    # The rows after a live job are new ones, and its records upstream of event_time were new once, too.
+    for fragment in plan.fragments if start.live is None else ():
         before = before_time(fragment.nodes)
         for exit in fragment.exits:
             if exit.sink is None or exit.sink.name not in continued or exit.origin.id not in before:
@@ -49,7 +50,14 @@ def check_continued_output(
 
 def _refuse_pending(sink: str, start: Continuation) -> None:
     for _, committable in start.prepared[sink]:
-        piece = PreparedPiece.of(committable, sink=sink)
+        try:
+            piece = PreparedPiece.of(committable, sink=sink)
+        except RestoreError as exc:
+            raise FlowDefinitionError(
+                f"sink {sink!r}: the restored savepoint names output that is prepared and may not be committed, and "
+                f"with until=None no savepoint is left from which a live job would commit it: give until= and "
+                f"savepoint="
+            ) from exc
         parts = Parts.of_piece(Path(piece.folder), piece.piece)
         # The piece of a table has no such name: it is in the table.
         if parts is not None and parts.pending(piece.piece, piece.owner).exists():

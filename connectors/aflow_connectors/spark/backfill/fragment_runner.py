@@ -57,6 +57,8 @@ class FragmentRunner:
     """Sinks whose records are not emitted as rows."""
     state: Path | None
     """Folder into which executors write state; None if they emit it as rows."""
+    calls: Callable[[Fragment], MapBatches | None] = lambda _: None
+    """Function that ends the calls of a live job in a fragment of a source, without rows; None if it has none."""
     private: bool = False
     """True if the folder is in a shared temporary directory."""
     pattern: str = "aflow-*"
@@ -95,6 +97,11 @@ class FragmentRunner:
     def run(self, fragment: Fragment) -> None:
         """Run ``fragment``, after its upstream fragments."""
         frame = map_in_arrow(self._input(fragment), self.function(fragment), LAYOUT)
+        calls = self.calls(fragment)
+        if calls is not None:
+            # One partition more. Its number, by which it orders its output, is not that of another one.
+            alone = map_in_arrow(self.session.range(0, 1, 1, 1), calls, LAYOUT)
+            frame = frame.unionByName(alone)
         if self.runs_with_reader(fragment):
             self._frames[fragment.index] = frame
         elif self._only_reports(fragment):

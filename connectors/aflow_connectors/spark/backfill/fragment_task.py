@@ -27,6 +27,7 @@ from aflow.backfill.epoch_time import StreamWatermarks
 from aflow.backfill.exchange import ExitEncoder, decode_block
 from aflow.backfill.fragment_run import FragmentResult, Partition, StateReader, run_fragment
 from aflow.backfill.fragments import Fragment, FragmentPlan
+from aflow.backfill.live_savepoint import LiveCalls
 from aflow.backfill.merge import BlockMerger
 from aflow.backfill.portable_fragment import check_picklable, portable_copy
 from aflow.backfill.savepoint import encoded_part
@@ -91,6 +92,8 @@ class FragmentTask:
     """Folder of the savepoint from which the backfill continues."""
     restored: StepFiles | None = None
     """State with which the step that reads by key begins; None if there is none."""
+    calls: LiveCalls = field(default_factory=dict[str, Any])
+    """Calls of a live job that were under way in other steps, by step."""
     source: RowsIn[Any] | None = None
     """Converts the rows of a DataFrame to records: for a fragment that begins at a source."""
     split: SplitColumn | None = None
@@ -263,6 +266,7 @@ class _Execution:
                 outbox,
                 restored=self._restored,
                 selector=self._state,
+                calls=task.calls,
                 resources=resources,
                 flow=task.flow,
             )
@@ -366,10 +370,12 @@ def fragment_function(
     state: Path | None,
     start: Continuation | None = None,
     modules: Sequence[str] = (),
+    with_calls: bool = False,
 ) -> MapBatches:
     """Return the function that runs ``fragment``; ``files`` are sinks whose records are not rows, None if dropped.
 
-    ``start`` is the savepoint from which the backfill continues, and ``modules`` have the classes of its records.
+    ``start`` is the savepoint from which the backfill continues, and ``modules`` have the classes of its records. With
+    ``with_calls`` the fragment ends the calls in it.
     Raises ``FlowDefinitionError`` that names the step that cannot be pickled.
     """
     task = fragment_task(
@@ -386,9 +392,10 @@ def fragment_function(
         state=state,
         restored_from=None if start is None else start.folder,
         restored=None if start is None else start.files_of(fragment.head.name),
+        calls=start.calls_in(fragment) if start is not None and with_calls else {},
     )
     # A restore imports nothing that stored bytes name: see ``aflow.model.codecs.class_lookup``.
-    pickled = pickled_content(task, () if task.restored is None else modules)
+    pickled = pickled_content(task, modules if task.restored is not None or task.calls else ())
     return executor_function(run_partition, pickled, what=description_of(fragment, plan))
 
 

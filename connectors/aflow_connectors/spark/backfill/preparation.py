@@ -79,7 +79,7 @@ def prepare_backfill(
     files = _file_targets(destinations)
     shared = _shared(staging, savepoint, session)
     state = None if is_connect(session) else local_path(f"{shared}/state", session)
-    task = _tasks(
+    task, calls = _tasks(
         plan, sources, frames, files, subtasks=count, until=until, start=start, state=state
     )
     return Backfill(
@@ -98,6 +98,7 @@ def prepare_backfill(
             rows=lambda one: frames[one.head.name],
             written_by_executors=frozenset(files),
             state=state,
+            calls=lambda one: calls.get(one.index),
             private=staging is None and savepoint is None,
             pattern=_STAGING if staging is None and savepoint is not None else "aflow-*",
         ),
@@ -124,26 +125,37 @@ def _tasks(
     until: Timestamp | None,
     start: Continuation | None,
     state: Path | None,
-) -> dict[int, MapBatches]:
-    """Return the functions for executors, by fragment."""
+) -> tuple[dict[int, MapBatches], dict[int, MapBatches]]:
+    """Return the functions for executors, by fragment, and those that end the calls in fragments of sources."""
     modules: list[str] = []
     if start is not None:
         classes = [rows.of for rows in sources.values() if isinstance(rows, SparkSource)]
         modules = modules_of_plan(plan, classes)
-    return {
-        one.index: fragment_function(
+
+    def function(one: Fragment, source: RowsIn[Any] | None, *, with_calls: bool) -> MapBatches:
+        return fragment_function(
             one,
             plan,
             subtasks=subtasks,
             until=until,
-            source=_rows_in(one, sources, frames),
+            source=source,
             files=files,
             state=state,
             start=start,
             modules=modules,
+            with_calls=with_calls,
         )
+
+    tasks = {
+        one.index: function(one, _rows_in(one, sources, frames), with_calls=one.keyed)
         for one in plan.fragments
     }
+    calls = {
+        one.index: function(one, None, with_calls=True)
+        for one in plan.fragments
+        if not one.keyed and start is not None and start.calls_in(one)
+    }
+    return tasks, calls
 
 
 def check_apart(

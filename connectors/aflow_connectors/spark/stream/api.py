@@ -8,6 +8,7 @@ from functools import partial
 from os import PathLike
 from typing import TYPE_CHECKING, Any, Final
 
+from aflow.backfill.continuation import Restore
 from aflow.backfill.endpoints import Build
 from aflow.backfill.planned_build import plan_build
 from aflow.backfill.stream_recovery import StreamFolders, opened_stream
@@ -38,7 +39,7 @@ def stream(
     sinks: Mapping[str, StreamTarget],
     state: str | PathLike[str],
     every: timedelta = timedelta(seconds=2),
-    restore: str | PathLike[str] | None = None,
+    restore: Restore | None = None,
     allow_dropped_state: bool = False,
     until: Instant | None = None,
     savepoint: str | PathLike[str] | None = None,
@@ -61,10 +62,10 @@ def stream(
     most ``key_groups``; it may differ in each query. Each Python worker keeps ``state_cache`` bytes of state, as
     estimated, from one epoch to the next (0 for none); other state is read from files.
 
-    ``restore`` is the savepoint of a backfill or of an earlier stream, with which the first query over ``state``
-    begins: it skips records before the end of that one. State without a place in the flow is refused, unless
-    ``allow_dropped_state``. With ``until`` (aware datetime, or epoch ms) the stream ends when the watermark arrives
-    there, and writes ``savepoint``, a new folder from which a live job continues with the later records.
+    ``restore`` is the savepoint with which the first query over ``state`` begins. Records before the end of that of a
+    backfill or a stream are skipped; with a ``LiveSavepoint`` the rows are those that the live job has not read. State
+    without a place in the flow is refused, unless ``allow_dropped_state``. With ``until`` (aware datetime, or epoch ms)
+    the stream ends when the watermark arrives there, and writes the new folder ``savepoint`` for a live job.
 
     Nothing runs before ``start``, ``wait`` or ``async with``. Raises ``FlowDefinitionError`` for invalid arguments, and
     for a flow that cannot run in micro-batches, with the name of each step that prevents it. ``start`` raises

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from aflow.backfill.continuation import StepFiles
+from aflow.backfill.live_savepoint import LiveCalls
 from aflow.backfill.state_cache import StateCache
 from aflow_connectors.spark.backfill.fragment_task import (
     FragmentTask,
@@ -33,6 +34,10 @@ class EpochContext:
     epoch: TaskEpoch
     restored: StepFiles | None
     """State with which the step that reads by key begins; None if there is none."""
+    calls: LiveCalls = field(default_factory=dict[str, Any])
+    """Calls of a live job that were under way in other steps, by step."""
+    has_rows: bool = True
+    """False for the partition of a source that only ends calls."""
 
 
 def epoch_function(pickled: bytes, context: EpochContext, *, description: str) -> MapBatches:
@@ -52,5 +57,7 @@ def run_epoch_partition(payload: Payload[WithClasses], batches: Iterator[Any]) -
         epoch=context.epoch,
         restored_from=folder if restored is None else restored.folder,
         restored=restored,
+        calls=context.calls,
+        source=task.source if context.has_rows else None,
     )
     return execute(task, current_partition(), batches, digest=payload.digest, cache=_CACHE)

@@ -427,10 +427,19 @@ class Epochs:
             rows=rows,
             written_by_executors=frozenset(self.sinks.keys() - called),
             state=epoch.folder,
+            calls=lambda fragment: self._calls(fragment, epoch),
         )
 
     def _function(self, fragment: Fragment, epoch: TaskEpoch) -> MapBatches:
-        context = EpochContext(epoch, self.state.files_of(fragment))
+        calls = self.state.calls_in(fragment) if fragment.keyed else {}
+        return self._mapped(fragment, EpochContext(epoch, self.state.files_of(fragment), calls))
+
+    def _calls(self, fragment: Fragment, epoch: TaskEpoch) -> MapBatches | None:
+        calls = {} if fragment.keyed else self.state.calls_in(fragment)
+        context = EpochContext(epoch, None, calls, has_rows=False)
+        return self._mapped(fragment, context) if calls else None
+
+    def _mapped(self, fragment: Fragment, context: EpochContext) -> MapBatches:
         description = description_of(fragment, self.plan)
         return epoch_function(self.pickled[fragment.index], context, description=description)
 

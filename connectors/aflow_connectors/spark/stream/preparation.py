@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any, Final
 from aflow.backfill.epoch_state import EpochState
 from aflow.backfill.fragments import FragmentPlan
 from aflow.backfill.stream_recovery import StreamFolders
-from aflow.errors import FlowDefinitionError, shown
+from aflow.errors import FlowDefinitionError, RestoreError, shown
+from aflow_connectors.files.output.pieces import PreparedPiece
 from aflow_connectors.spark.backfill.fragment_task import (
     fragment_task,
     modules_of_plan,
@@ -172,6 +173,7 @@ def prepare_stream(given: StreamArguments) -> Supervisor:
     converters = {name: rows_in(name, one) for name, one in given.sources.items()}
     state = given.open(folders)
     try:
+        refuse_foreign_output(state)
         pickled = _pickled(given, destinations, converters, state, subtasks)
     except BaseException:
         state.store.close()
@@ -192,6 +194,20 @@ def prepare_stream(given: StreamArguments) -> Supervisor:
     except BaseException:
         epochs.end()
         raise
+
+
+def refuse_foreign_output(state: EpochState) -> None:
+    """Raise ``RestoreError`` for prepared output that no stream can commit: that of another sink of a live job."""
+    for sink in state.sinks_with_output:
+        try:
+            for one in state.output_of(sink):
+                PreparedPiece.of(one, sink=sink)
+        except RestoreError as exc:
+            raise RestoreError(
+                f"sink {sink!r}: the savepoint names output that is prepared and may not be committed, and a stream "
+                f"commits that of a SparkSink only: stop the live job with job.stop(savepoint=path), which commits all "
+                f"output, give the sink another name, and permit the loss of its state (allow_dropped_state=True)"
+            ) from exc
 
 
 def _split_of(name: str, given: StreamArguments) -> SplitColumn | None:
