@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import gc
 import socket
 import sys
 from collections.abc import Iterator
-from typing import Any
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from aflow.errors import ConnectorError
-from aflow_connectors.spark.executor.functions import Payload, executor_function
+from aflow_connectors.spark.executor.functions import Payload, executor_function, map_in_arrow
 from aflow_connectors.spark.executor.serialization import dumps
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
 def nothing(payload: Payload[object], batches: Iterator[Any]) -> Iterator[Any]:
@@ -46,3 +51,17 @@ def test_what_cannot_be_unpickled_there_is_named_with_the_cure() -> None:
         ConnectorError, match=r"cannot be unpickled there: .*no_such_module_of_the_"
     ):
         list(function(iter([])))
+
+
+def frozen(payload: Payload[object], batches: Iterator[Any]) -> Iterator[Any]:
+    arrow: Any = import_module("pyarrow")
+    yield arrow.RecordBatch.from_pydict({"objects": [gc.get_freeze_count()]})
+
+
+@pytest.mark.slow
+def test_a_worker_of_spark_freezes_what_it_has_before_a_task(spark: SparkSession) -> None:
+    function = executor_function(frozen, dumps(7), what="fragment 0 of flow 'sums'")
+
+    (row,) = map_in_arrow(spark.range(0, 1, 1, 1), function, "objects long").collect()
+
+    assert row.objects > 10_000

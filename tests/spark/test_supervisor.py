@@ -29,8 +29,9 @@ class Epochs:
     is_finished = False
     batch = None
 
-    def __init__(self, during: Callable[[], None]) -> None:
+    def __init__(self, during: Callable[[], None], *, can_advance: bool = False) -> None:
         self._during = during
+        self._can_advance = can_advance
         self.is_cancelled = Event()
         self.committed: list[int] = []
         #: True once the folders are released, and the number of epochs that ran then.
@@ -48,7 +49,10 @@ class Epochs:
             self.running -= 1
 
     def can_advance(self) -> bool:
-        return False
+        return self._can_advance
+
+    def run_without_rows(self) -> None:
+        """Do nothing."""
 
     def cancel(self) -> None:
         self.is_cancelled.set()
@@ -70,6 +74,8 @@ class Spark:
     stopped: Event = field(default_factory=Event)
     terminated: Event = field(default_factory=Event)
     thread: Thread | None = None
+    asked: Event = field(default_factory=Event)
+    """Set when the state of the query is read."""
     runId = "7"
     lastProgress = None
     recentProgress: tuple[object, ...] = ()
@@ -94,6 +100,16 @@ class Spark:
         assert self.thread is not None
         self.thread.start()
         return self
+
+    @property
+    def status(self) -> dict[str, object]:
+        self.asked.set()
+        return {"message": "Waiting for data to arrive"}
+
+    def addJobTag(self, tag: str) -> None:
+        """Do nothing."""
+
+    removeJobTag = addJobTag
 
     def awaitTermination(self, seconds: float) -> bool:
         return self.terminated.wait(seconds)
@@ -177,6 +193,17 @@ def test_a_stream_that_is_stopped_at_once_does_not_commit_the_epoch_in_progress(
     stream.result()
     assert epochs.committed == []
     assert epochs.ended == [0]
+
+
+def test_spark_is_not_asked_for_data_while_an_epoch_runs() -> None:
+    epoch, spark = Blocked(), Spark()
+    with running(Epochs(epoch, can_advance=True), spark, lambda: None):
+        assert epoch.has_begun.wait(_TIMEOUT)
+        spark.asked.clear()  # before the epoch
+        assert not spark.asked.wait(0.2)
+        epoch.may_end.set()
+
+        assert spark.asked.wait(_TIMEOUT)
 
 
 def test_a_failure_of_the_epoch_for_which_a_stop_waits_is_that_of_the_stream() -> None:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import gc
 import sys
+import weakref
+from collections.abc import Iterator
 
 import pytest
 
 pytest.importorskip("pyspark", reason="pyspark is not installed")
 
 from aflow_connectors.spark.executor.worker_memory import (
+    TASKS,
     WorkerMemory,
     resident_bytes,
 )
@@ -54,3 +58,43 @@ def test_the_growth_of_several_tasks_counts() -> None:
 
     assert (first, memory.on_task_end()) == (False, True)
     assert len(kept) == 2
+
+
+@pytest.fixture
+def thawed() -> Iterator[None]:
+    """Leave no object of this process frozen."""
+    yield
+    gc.unfreeze()
+
+
+@pytest.mark.usefixtures("thawed")
+def test_objects_of_earlier_tasks_are_not_searched_for_cycles() -> None:
+    memory = WorkerMemory()
+
+    memory.on_task_begin()
+
+    assert gc.get_freeze_count() > 0
+
+
+class Knot:
+    """An object in a cycle."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+@pytest.mark.usefixtures("thawed")
+def test_cycles_that_outlive_a_task_are_collected_some_tasks_later() -> None:
+    memory = WorkerMemory()
+    knot = weakref.ref(kept := Knot())
+
+    memory.on_task_begin()
+    del kept
+    gc.collect()
+    is_kept = knot() is not None
+    for _ in range(TASKS - 1):
+        memory.on_task_begin()
+    gc.collect()
+
+    assert is_kept
+    assert knot() is None

@@ -29,15 +29,42 @@ from aflow_connectors.spark.backfill.folders import (
     remove_folder,
     remove_stale,
 )
-from aflow_connectors.spark.backfill.rows import LAYOUT, REPORT, STATE, StepCounts
+from aflow_connectors.spark.backfill.rows import LAYOUT, REPORT, STATE, StepCounts, layout
 from aflow_connectors.spark.executor.functions import MapBatches, map_in_arrow
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import Column, DataFrame, SparkSession
 
 _log: Final = logging.getLogger("aflow.spark")
 
-_COLUMNS: Final = ("exit", "part", "input", "ts", "place", "payload")
+#: Columns by which the rows of a partition are ordered.
+_ORDER: Final = ("ts", "input", "place")
+
+
+@dataclass(slots=True)
+class ReusedPlans:
+    """Parts of Spark's plans that are equal in each epoch of a stream, for runners of one plan.
+
+    A column or DataFrame takes several calls of the JVM to make, and none to use again. Only for classic sessions:
+    their columns belong to no session.
+    """
+
+    _columns: dict[str, Column] = field(default_factory=dict[str, "Column"])
+    _empty_reports: dict[int, DataFrame] = field(default_factory=dict[int, "DataFrame"])
+
+    def column(self, name: str) -> Column:
+        """Return the column of a name, of any DataFrame."""
+        if name not in self._columns:
+            from pyspark.sql import functions
+
+            self._columns[name] = functions.col(name)
+        return self._columns[name]
+
+    def empty_reports(self, fragment: Fragment, make: Callable[[], DataFrame]) -> DataFrame:
+        """Return the empty reports of a fragment, which ``make`` returns at first."""
+        if fragment.index not in self._empty_reports:
+            self._empty_reports[fragment.index] = make()
+        return self._empty_reports[fragment.index]
 
 
 @dataclass(slots=True)
@@ -63,6 +90,8 @@ class FragmentRunner:
     """True if the folder is in a shared temporary directory."""
     pattern: str = "aflow-*"
     """Pattern of the names of staging folders of other backfills in the same parent."""
+    reused: ReusedPlans | None = None
+    """Of all runners of the same plan with as many partitions; None if this is the only one."""
     #: Claim of the folder, if this process created it.
     _claimed: StagingFolder | None = None
     _frames: dict[int, DataFrame] = field(default_factory=dict[int, "DataFrame"])
@@ -96,15 +125,16 @@ class FragmentRunner:
 
     def run(self, fragment: Fragment) -> None:
         """Run ``fragment``, after its upstream fragments."""
-        frame = map_in_arrow(self._input(fragment), self.function(fragment), LAYOUT)
+        frame = map_in_arrow(self._input(fragment), self.function(fragment), layout())
         calls = self.calls(fragment)
         if calls is not None:
             # One partition more. Its number, by which it orders its output, is not that of another one.
-            alone = map_in_arrow(self.session.range(0, 1, 1, 1), calls, LAYOUT)
+            alone = map_in_arrow(self.session.range(0, 1, 1, 1), calls, layout())
             frame = frame.unionByName(alone)
         if self.runs_with_reader(fragment):
             self._frames[fragment.index] = frame
         elif self._only_reports(fragment):
+            # All columns: a report is one row of its partition, and ``select`` takes more calls of the JVM.
             self._counts[fragment.index] = _decoded(_collected(frame))
         else:
             self._frames[fragment.index] = self._stored(fragment, frame)
@@ -158,7 +188,9 @@ class FragmentRunner:
 
     def _reports(self, index: int) -> Iterator[bytes]:
         files = files_of(self._folder(index), REPORT)
-        return _collected(self._with(index, [REPORT])) if files is None else payloads(files)
+        if files is not None:
+            return payloads(files)
+        return _collected(self._with(index, [REPORT]).select("payload"))
 
     def _parts_in_rows(self) -> Iterator[StatePart]:
         for fragment in self.plan.fragments:
@@ -182,41 +214,48 @@ class FragmentRunner:
         rows = self.rows_of_exits(self.plan.inputs_of(fragment)).unionByName(
             self._empty_reports(fragment)
         )
-        parted = rows.repartitionById(self.partitions, "part")
-        return parted.sortWithinPartitions("ts", "input", "place")
+        parted = rows.repartitionById(self.partitions, self._column("part"))
+        return parted.sortWithinPartitions(*map(self._column, _ORDER))
+
+    def _column(self, name: str) -> Column | str:
+        return name if self.reused is None else self.reused.column(name)
 
     def _empty_reports(self, fragment: Fragment) -> DataFrame:
         """Return an empty report for each partition: Spark skips an exchange without rows.
 
         Each partition must emit state, even if none of its records precedes the end of the history.
         """
-        nothing = StepCounts(fragment.index, 0, {}, {}, 0)
-        row = {
-            "exit": str(REPORT),
-            "part": "CAST(id AS INT)",
-            "input": "0",
-            "ts": f"CAST('{MIN_TIMESTAMP}' AS BIGINT)",
-            "place": "0L",
-            "payload": f"CAST('{msgspec.json.encode(nothing).decode()}' AS BINARY)",
-        }
-        columns = (f"{value} AS {name}" for name, value in row.items())
-        return self.session.range(0, self.partitions, 1, 1).selectExpr(*columns)
+
+        def make() -> DataFrame:
+            nothing = StepCounts(fragment.index, 0, {}, {}, 0)
+            row = {
+                "exit": str(REPORT),
+                "part": "CAST(id AS INT)",
+                "input": "0",
+                "ts": f"CAST('{MIN_TIMESTAMP}' AS BIGINT)",
+                "place": "0L",
+                "payload": f"CAST('{msgspec.json.encode(nothing).decode()}' AS BINARY)",
+            }
+            columns = (f"{value} AS {name}" for name, value in row.items())
+            return self.session.range(0, self.partitions, 1, 1).selectExpr(*columns)
+
+        return make() if self.reused is None else self.reused.empty_reports(fragment, make)
 
     def _with(self, index: int, exits: list[int]) -> DataFrame:
         frame = self._frames[index]
         if index not in self._written:
             return frame  # all that it has goes the same way
-        return frame.where(frame.exit.isin(exits)).select(*_COLUMNS)
+        return frame.where(frame.exit.isin(exits)).select(*LAYOUT)
 
     def _stored(self, fragment: Fragment, frame: DataFrame) -> DataFrame:
         path = self._uri(fragment.index)
         frame.write.mode("overwrite").partitionBy("exit").parquet(path)  # each is read by itself
         self._written.add(fragment.index)
-        return self.session.read.schema(LAYOUT).parquet(path)
+        return self.session.read.schema(layout()).parquet(path)
 
 
 def _collected(frame: DataFrame) -> Iterator[bytes]:
-    return (bytes(row.payload) for row in frame.select("payload").collect())
+    return (bytes(row.payload) for row in frame.collect())
 
 
 def _decoded(reports: Iterable[bytes]) -> list[StepCounts]:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from typing import Final
+from functools import cache
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -11,16 +12,37 @@ from aflow.backfill.epochs import EpochPart
 from aflow.backfill.fragments import Exit, Fragment
 from aflow.backfill.step_totals import StepCount
 
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
 #: ``exit``: number of the exit by which a record leaves its fragment, or one of the markers below. ``part``: partition
 #: of the reader that receives the row, or the partition that it reports on. ``input``: input of the reader's head.
 #: ``ts``: event time (epoch ms), or the number of a chunk. ``place``: order of rows with equal times. ``payload``:
 #: records as ``aflow.backfill.exchange`` encodes them.
-LAYOUT: Final = "exit int, part int, input int, ts long, place long, payload binary"
+LAYOUT: Final = {
+    "exit": "integer",
+    "part": "integer",
+    "input": "integer",
+    "ts": "long",
+    "place": "long",
+    "payload": "binary",
+}
 
 #: Chunk of the state of a partition of a keyed fragment, unless state is in a file.
 STATE: Final = -1
 #: Report of a partition: ``StepCounts`` as JSON.
 REPORT: Final = -2
+
+
+@cache
+def layout() -> StructType:
+    """Return ``LAYOUT`` as a schema of Spark, which the JVM need not parse."""
+    from pyspark.sql.types import StructType
+
+    schema = StructType()
+    for name, kind in LAYOUT.items():
+        schema.add(name, kind)
+    return schema
 
 
 class StepCounts(msgspec.Struct, frozen=True):

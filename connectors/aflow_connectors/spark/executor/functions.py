@@ -116,6 +116,8 @@ def run_pickled(
             f"imports has to be there as well: session.addArtifacts(…, pyfile=True), spark.submit.pyFiles, or the image"
         ) from exc
     _collect_less()
+    if _is_worker():
+        worker_memory().on_task_begin()
     run: Callable[[Payload[Any], Iterator[Any]], Iterator[Any]] = getattr(
         import_module(module), name
     )
@@ -141,6 +143,13 @@ def _collect_less() -> None:
     """
     if 0 < gc.get_threshold()[0] < _OBJECTS:  # 0: the user has turned it off
         gc.set_threshold(_OBJECTS, 20, 100)
+
+
+def _is_worker() -> bool:
+    """Return True in a process of Spark that runs a task, and False in one that calls the function itself."""
+    from pyspark import TaskContext
+
+    return TaskContext.get() is not None
 
 
 def _with_causes(results: Iterator[Any]) -> Iterator[Any]:

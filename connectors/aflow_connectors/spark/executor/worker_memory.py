@@ -5,6 +5,12 @@ and of Arrow keep their pages. So a worker would hold as much memory as the larg
 and other workers could use it. Returning pages takes time, and the next task has to get them again. So they are
 returned only after a task with which the process has grown since they were last returned: tasks of equal size, as those
 of a stream, pay nothing.
+
+Spark also searches the whole process for cycles after each task. That visits each object of pandas, pyarrow and aflow,
+and those that aflow keeps for later tasks, and takes longer than a small task itself. So the objects that are there
+when a task begins are frozen (``gc.freeze``): they survived the search after the task before. Cycles among them that
+become garbage are found by the search after each ``TASKS`` tasks, for which they are not frozen, and before memory is
+returned.
 """
 
 from __future__ import annotations
@@ -21,6 +27,9 @@ from typing import Any, Final
 #: Growth of the process in bytes after which unused pages are returned.
 _GROWTH: Final = 64 * 2**20
 
+#: Number of tasks in which all objects are searched for cycles once: a search takes about as long as a small task.
+TASKS: Final = 32
+
 #: Sizes of this process in pages: all of it, then the resident part.
 _SIZES: Final = Path("/proc/self/statm")
 
@@ -31,6 +40,18 @@ class WorkerMemory:
     def __init__(self) -> None:
         #: Bytes in memory after the last return of pages, or when the first task began.
         self._floor = resident_bytes()
+        self._tasks = 0
+
+    def on_task_begin(self) -> None:
+        """Freeze the objects of the process; in one of ``TASKS`` tasks thaw them.
+
+        Only for a process in which all objects are searched for cycles after each task.
+        """
+        self._tasks += 1
+        if self._tasks % TASKS:
+            gc.freeze()
+        else:
+            gc.unfreeze()
 
     def on_task_end(self) -> bool:
         """Return unused pages to the system if the process has grown; return True if that was done.
@@ -40,6 +61,7 @@ class WorkerMemory:
         if resident_bytes() - self._floor < _GROWTH:
             return False
         # Objects of the task may be in cycles. Spark collects them after each task, which is too late.
+        gc.unfreeze()
         gc.collect()
         # Imported late: `aflow_connectors.spark` can be imported without the package, to say what is missing.
         from aflow_connectors.spark.dataframe.arrow import pa

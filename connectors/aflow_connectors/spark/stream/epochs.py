@@ -43,7 +43,7 @@ from aflow.errors import CheckpointError, ConnectorError, described
 from aflow.model.time import Timestamp
 from aflow_connectors.spark.backfill.driver import table_of_exits
 from aflow_connectors.spark.backfill.folders import uri_of
-from aflow_connectors.spark.backfill.fragment_runner import FragmentRunner
+from aflow_connectors.spark.backfill.fragment_runner import FragmentRunner, ReusedPlans
 from aflow_connectors.spark.backfill.fragment_task import TaskEpoch, description_of
 from aflow_connectors.spark.backfill.rows import StepCounts, files_into, records_into
 from aflow_connectors.spark.executor.functions import MapBatches
@@ -95,6 +95,7 @@ class Epochs:
     #: True until an epoch of this query is committed: the next one may repeat the epoch of a killed driver.
     _may_repeat: bool = True
     _request: StreamSavepointRequest | None = None
+    _reused: ReusedPlans = field(default_factory=ReusedPlans)
 
     def __post_init__(self) -> None:
         self._recorder = ProgressRecorder(
@@ -428,6 +429,7 @@ class Epochs:
             written_by_executors=frozenset(self.sinks.keys() - called),
             state=epoch.folder,
             calls=lambda fragment: self._calls(fragment, epoch),
+            reused=self._reused,
         )
 
     def _function(self, fragment: Fragment, epoch: TaskEpoch) -> MapBatches:

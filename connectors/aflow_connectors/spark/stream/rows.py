@@ -11,7 +11,7 @@ the manifest of each epoch, so that no source continues at the offsets of anothe
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import reduce
 from typing import TYPE_CHECKING, Any, Final
 
@@ -28,6 +28,9 @@ class StreamRows:
     """The sources of a stream as one DataFrame."""
 
     sources: Mapping[str, SparkStream[Any]]
+    _empty: dict[str, DataFrame] = field(
+        init=False, repr=False, compare=False, default_factory=dict[str, "DataFrame"]
+    )
 
     def frame(self) -> DataFrame:
         """Return the streaming DataFrame of all sources."""
@@ -44,10 +47,15 @@ class StreamRows:
         return rows.where(f"{_NUMBER} = {number}").select(f"row_{number}.*")
 
     def empty(self, name: str, session: SparkSession) -> DataFrame:
-        """Return a DataFrame without rows, with the columns of a source."""
-        untyped: Any = session  # whose overloads name types of pandas
-        made: DataFrame = untyped.createDataFrame([], self.sources[name].frame.schema)
-        return made
+        """Return a DataFrame without rows, with the columns of a source; the same for each epoch.
+
+        It has one partition: Spark would run a task on each core otherwise.
+        """
+        if name not in self._empty:
+            untyped: Any = session  # whose overloads name types of pandas
+            made: DataFrame = untyped.createDataFrame([], self.sources[name].frame.schema)
+            self._empty[name] = made.coalesce(1)
+        return self._empty[name]
 
     def _tagged(self, name: str) -> DataFrame:
         from pyspark.sql import functions

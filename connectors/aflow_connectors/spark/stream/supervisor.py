@@ -171,6 +171,8 @@ class Supervisor:
 
     def _advance_time(self, query: StreamingQuery) -> None:
         """Run an epoch without rows if time can advance and Spark waits for data."""
+        if self._lock.locked():
+            return  # an epoch runs, and Spark need not be asked
         if monotonic() - self._last_epoch < self._every or not self._epochs.can_advance():
             return
         status: dict[str, Any] = dict(query.status)
