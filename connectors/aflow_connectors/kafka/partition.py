@@ -92,7 +92,7 @@ class PartitionReader(Reader[T], Generic[T]):
         self._fetched: Sequence[RawMessage] = ()
         self._fetched_to = self._next
         self._consumer: Any = None
-        #: That of the partition: begins with the wait for records, also while some of an open transaction are there.
+        #: The wait for records; also while there are some of an open transaction.
         self._silence = Silence(settings.idle_after)
         #: The time of the broker's last answer, and the loop time at which the reader saw it.
         self._last_answer: tuple[int | None, float] = (None, 0.0)

@@ -136,9 +136,9 @@ class JetStreamReader(Reader[T], Generic[T]):
         self._problem: str | None = None
         #: The connection to which the consumer belongs.
         self._session: NatsSession | None = None
-        #: That of the stream, since it is at its end.
+        #: The time for which the stream is at its end.
         self._silence = Silence(settings.idle_after)
-        #: Its beginning in an earlier connection, until the server says in this one whether there are messages.
+        #: Begin of the silence in an earlier connection, until the server says in this one whether there are messages.
         self._waited_since: float | None = None
 
     async def open(self, *, later: bool) -> None:
