@@ -26,7 +26,13 @@ CASES: Final[Mapping[str, float]] = {
     "delta": 1,
 }
 
-_SHOWN: Final = ("records_per_s", "baseline_records_per_s", "ratio", "latency_added_p50_ms")
+_SHOWN: Final = (
+    "records_per_s",
+    "baseline_records_per_s",
+    "ratio",
+    "cpu_ratio",
+    "latency_added_p50_ms",
+)
 
 
 def measure(records: int, rounds: int, only: Sequence[str] = ()) -> Measurement:

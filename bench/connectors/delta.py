@@ -8,12 +8,11 @@ from datetime import timedelta
 from importlib import import_module
 from itertools import count
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import aflow as af
 from aflow_connectors.delta import DeltaSink, DeltaSource
-from bench.connectors.comparison import compare_directions
+from bench.connectors.comparison import compare_directions, temporary_folder
 from bench.harness import Measurement
 
 #: They have no types, or incomplete ones.
@@ -32,8 +31,7 @@ def measure(records: int, rounds: int) -> Iterator[Measurement]:
     rows: list[dict[str, Any]] = [
         {"n": n, "name": f"a record of some bytes {n}", "share": n / 7} for n in range(records)
     ]
-    with TemporaryDirectory() as name:
-        folder = Path(name)
+    with temporary_folder() as folder:
         write_deltalake(folder / "source", pa.Table.from_pylist(rows, schema=SCHEMA))
         yield _source(folder / "source", records, rounds)
         yield _sink(folder, rows, rounds)

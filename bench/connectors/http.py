@@ -18,7 +18,7 @@ from aiohttp import web
 import aflow as af
 from aflow_connectors.http import HttpEvents, HttpPage, HttpPoll, HttpSink, HttpWebSocket
 from bench.connectors.comparison import compare_directions, numbered_record
-from bench.connectors.http_service import BATCH
+from bench.connectors.http_service import BATCH, PAGED
 from bench.connectors.latency import Ends, Program, added_latency, flow_between, loop_beside
 from bench.harness import Measurement
 
@@ -28,7 +28,7 @@ PROJECT: Final = Path(__file__).parents[2]
 def measure(records: int, rounds: int) -> Iterator[Measurement]:
     """Start a service in another process, and measure the sources and the sink."""
     with _serving(records) as url:
-        yield _poll(url, records, rounds)
+        yield _poll(url, PAGED * records, rounds)
         yield _events(url, records, rounds)
         yield _socket(url, records, rounds)
         yield _sink(url, records, rounds)

@@ -11,7 +11,6 @@ from datetime import timedelta
 from importlib import import_module
 from itertools import count
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import orjson
@@ -19,7 +18,7 @@ import orjson
 import aflow as af
 from aflow.testing import CollectSink
 from aflow_connectors.kafka import KafkaSink, KafkaSource
-from bench.connectors.comparison import compare_directions, numbered_record
+from bench.connectors.comparison import compare_directions, numbered_record, temporary_folder
 from bench.connectors.latency import Ends, Program, added_latency, flow_between, loop_beside
 from bench.harness import Measurement, run_async
 from tests.connectors.kafka.broker import Broker, Cluster
@@ -39,12 +38,12 @@ def measure(records: int, rounds: int) -> Iterator[Measurement]:
     found = subprocess.run(
         [PROJECT / "scripts" / "have-kafka", "required"], capture_output=True, text=True, check=True
     )
-    with TemporaryDirectory() as folder:
-        broker = Broker(found.stdout.strip(), Path(folder))
+    with temporary_folder() as folder:
+        broker = Broker(found.stdout.strip(), folder)
         try:
             broker.start()
             yield _source(broker.servers, records, rounds)
-            yield _sink(broker.servers, Path(folder), records, rounds)
+            yield _sink(broker.servers, folder, records, rounds)
             yield added_latency("kafka_to_kafka", lambda program: _relay(broker.servers, program))
         finally:
             broker.stop()

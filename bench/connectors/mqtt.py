@@ -11,15 +11,21 @@ from datetime import timedelta
 from importlib import import_module
 from itertools import count
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import orjson
 
 import aflow as af
 from aflow_connectors.mqtt import MqttSink, MqttSource
-from bench.connectors.comparison import compare_directions, numbered_record
-from bench.connectors.latency import Ends, Program, added_latency, flow_between, loop_beside
+from bench.connectors.comparison import compare_directions, numbered_record, temporary_folder
+from bench.connectors.latency import (
+    Ends,
+    Program,
+    added_latency,
+    flow_between,
+    input_and_output,
+    loop_beside,
+)
 from bench.harness import Measurement, run_async
 from tests.connectors.mqtt.server import Mqtt, running
 
@@ -35,8 +41,8 @@ _AT_ONCE: Final = ((socket.IPPROTO_TCP, socket.TCP_NODELAY, 1),)
 
 def measure(records: int, rounds: int) -> Iterator[Measurement]:
     """Start a broker, and measure the source and the sink."""
-    with running() as broker, TemporaryDirectory() as folder:
-        yield _source(Mqtt(broker.url), Path(folder), records, rounds)
+    with running() as broker, temporary_folder() as folder:
+        yield _source(Mqtt(broker.url), folder, records, rounds)
         yield _sink(Mqtt(broker.url), records, rounds)
         yield added_latency("mqtt_to_mqtt", lambda program: _relay(Mqtt(broker.url), program))
 
@@ -116,7 +122,7 @@ async def _received(mqtt: Mqtt, program: Callable[[str], Awaitable[object]], rec
 
 @asynccontextmanager
 async def _relay(mqtt: Mqtt, program: Program) -> AsyncGenerator[Ends]:
-    before, after = f"from_{program}", f"to_{program}"
+    before, after = input_and_output(program)
 
     async def by_hand() -> None:
         async with mqtt.client(socket_options=_AT_ONCE) as client:
@@ -132,7 +138,7 @@ async def _relay(mqtt: Mqtt, program: Program) -> AsyncGenerator[Ends]:
                 yield orjson.loads(message.payload)["n"]
 
         settings = {"socket_options": _AT_ONCE}
-        source = MqttSource(mqtt.url, before, client_id=f"relay_{program}", client=settings)
+        source = MqttSource(mqtt.url, before, client_id=f"relay_{before}", client=settings)
         sink = MqttSink[dict[str, Any]](mqtt.url, after, client=settings)
         running = flow_between(source, sink) if program == "in_aflow" else loop_beside(by_hand())
         async with running:

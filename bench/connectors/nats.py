@@ -9,7 +9,6 @@ from datetime import timedelta
 from importlib import import_module
 from itertools import count
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import orjson
@@ -17,8 +16,15 @@ import orjson
 import aflow as af
 from aflow.testing import CollectSink
 from aflow_connectors.nats import NatsSink, NatsSource
-from bench.connectors.comparison import compare_directions, numbered_record
-from bench.connectors.latency import Ends, Program, added_latency, flow_between, loop_beside
+from bench.connectors.comparison import compare_directions, numbered_record, temporary_folder
+from bench.connectors.latency import (
+    Ends,
+    Program,
+    added_latency,
+    flow_between,
+    input_and_output,
+    loop_beside,
+)
 from bench.harness import Measurement, run_async
 from tests.connectors.nats.server import NatsServer, nats_program, running_nats
 
@@ -38,10 +44,10 @@ def measure(records: int, rounds: int) -> Iterator[Measurement]:
     program = nats_program()
     if program is None:
         raise SystemExit("nats: no server is installed: scripts/have-nats")
-    with running_nats(program) as server, TemporaryDirectory() as folder:
+    with running_nats(program) as server, temporary_folder() as folder:
         run_async(_fill(server, records))
         yield _source(server.url, records, rounds)
-        yield _sink(server, Path(folder), records, rounds)
+        yield _sink(server, folder, records, rounds)
         yield added_latency("nats_to_nats", lambda program: _relay(server, program))
 
 
@@ -115,7 +121,7 @@ def _sink(server: NatsServer, folder: Path, records: int, rounds: int) -> Measur
 
 @asynccontextmanager
 async def _relay(server: NatsServer, program: Program) -> AsyncGenerator[Ends]:
-    before, after = f"from_{program}", f"to_{program}"
+    before, after = input_and_output(program)
     for stream in (before, after):
         await server.create(stream)
     client = await nats.connect(server.url)

@@ -7,12 +7,11 @@ from datetime import timedelta
 from importlib import import_module
 from itertools import count
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import aflow as af
 from aflow_connectors.postgres import PostgresSink, PostgresTable, PostgresUpsert
-from bench.connectors.comparison import compare_directions
+from bench.connectors.comparison import compare_directions, temporary_folder
 from bench.connectors.latency import added_latency
 from bench.connectors.postgres_changes import measure_changes, relay
 from bench.harness import Measurement, run_async
@@ -41,10 +40,10 @@ def measure(records: int, rounds: int) -> Iterator[Measurement]:
     if found is None:
         raise SystemExit("postgres: no server is installed: scripts/have-postgres")
     rows = [(n, f"a record of some bytes {n}", n / 7) for n in range(records)]
-    with running(found) as server, TemporaryDirectory() as folder:
+    with running(found) as server, temporary_folder() as folder:
         run_async(_create(server.address, rows))
         yield _source(server.address, records, rounds)
-        yield _sink(server.address, Path(folder), rows * APPENDED, rounds)
+        yield _sink(server.address, folder, rows * APPENDED, rounds)
         yield _upsert(server.address, rows, rounds)
         yield measure_changes(server.address, max(1, records // 4), rounds)
         address = server.address

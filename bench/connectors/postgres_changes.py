@@ -13,7 +13,7 @@ from typing import Any, Final
 import aflow as af
 from aflow_connectors.postgres import PostgresChanges, PostgresUpsert
 from bench.connectors.comparison import compare_directions
-from bench.connectors.latency import Ends, Program, flow_between, loop_beside
+from bench.connectors.latency import Ends, Program, flow_between, input_and_output, loop_beside
 from bench.harness import Measurement, run_async
 from tests.connectors.postgres.server import execute, fetch
 
@@ -176,7 +176,7 @@ def _row(data: memoryview) -> dict[str, Any]:
 @asynccontextmanager
 async def relay(address: str, program: Program) -> AsyncGenerator[Ends]:
     """Relay inserted rows of a table to another one, whose trigger notifies the receiver."""
-    before, after = f"before_{program}", f"after_{program}"
+    before, after = input_and_output(program)
     columns = "n integer PRIMARY KEY, name text, share float8"
     for statement in (
         f"CREATE TABLE {before} ({columns})",
@@ -209,8 +209,8 @@ async def relay(address: str, program: Program) -> AsyncGenerator[Ends]:
         )
         try:
             async for rows in inserted_rows(address, before, before):
-                for row in rows:
-                    await connection.execute(upsert, *row.values())
+                # One transaction for all that has arrived, as aflow: with one each, the loop may fall behind.
+                await connection.executemany(upsert, [tuple(row.values()) for row in rows])
         finally:
             await connection.close()
 

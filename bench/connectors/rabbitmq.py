@@ -9,7 +9,6 @@ from datetime import timedelta
 from importlib import import_module
 from itertools import count
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import orjson
@@ -17,7 +16,7 @@ import orjson
 import aflow as af
 from aflow.testing import CollectSink
 from aflow_connectors.rabbitmq import RabbitmqSink, RabbitmqSource
-from bench.connectors.comparison import compare_directions, numbered_record
+from bench.connectors.comparison import compare_directions, numbered_record, temporary_folder
 from bench.connectors.latency import Ends, Program, added_latency, flow_between, loop_beside
 from bench.harness import Measurement, run_async
 from tests.connectors.rabbitmq.server import Rabbit, running
@@ -31,8 +30,8 @@ BATCH: Final = 1000
 
 def measure(records: int, rounds: int) -> Iterator[Measurement]:
     """Start a server, and measure the source and the sink."""
-    with running() as server, TemporaryDirectory() as folder:
-        yield _source(server.url, Path(folder), records, rounds)
+    with running() as server, temporary_folder() as folder:
+        yield _source(server.url, folder, records, rounds)
         yield _sink(server.url, records, rounds)
         yield added_latency("rabbitmq_to_rabbitmq", lambda program: _relay(server.url, program))
 

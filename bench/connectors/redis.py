@@ -8,14 +8,20 @@ from datetime import timedelta
 from importlib import import_module
 from itertools import count
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import aflow as af
 from aflow.testing import CollectSink
 from aflow_connectors.redis import RedisSink, RedisSource
-from bench.connectors.comparison import compare_directions, numbered_record
-from bench.connectors.latency import Ends, Program, added_latency, flow_between, loop_beside
+from bench.connectors.comparison import compare_directions, numbered_record, temporary_folder
+from bench.connectors.latency import (
+    Ends,
+    Program,
+    added_latency,
+    flow_between,
+    input_and_output,
+    loop_beside,
+)
 from bench.harness import Measurement
 from tests.connectors.redis.server import TestServer, redis_program, running_redis
 
@@ -36,11 +42,11 @@ def measure(records: int, rounds: int) -> Iterator[Measurement]:
     program = redis_program()
     if program is None:
         raise SystemExit("redis: no server is installed: scripts/have-redis")
-    with running_redis(program) as server, TemporaryDirectory() as folder:
+    with running_redis(program) as server, temporary_folder() as folder:
         for part, stream in enumerate(STREAMS):
             server.add(stream, *map(numbered_record, range(part, records, len(STREAMS))))
         yield _source(server.url, records, rounds)
-        yield _sink(server, Path(folder), records, rounds)
+        yield _sink(server, folder, records, rounds)
         yield added_latency("redis_to_redis", lambda program: _relay(server.url, program))
 
 
@@ -94,7 +100,7 @@ def _sink(server: TestServer, folder: Path, records: int, rounds: int) -> Measur
 
 @asynccontextmanager
 async def _relay(url: str, program: Program) -> AsyncGenerator[Ends]:
-    before, after = f"from-{program}", f"to-{program}"
+    before, after = input_and_output(program)
     client = redis.Redis.from_url(url, decode_responses=True, protocol=2)
 
     async def by_hand() -> None:

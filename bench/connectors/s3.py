@@ -9,7 +9,6 @@ from collections.abc import Iterator
 from datetime import timedelta
 from itertools import count
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import Any, Final
 
 import orjson
@@ -17,7 +16,7 @@ from obstore.store import from_url
 
 import aflow as af
 from aflow_connectors.s3 import JsonLinesObjects, JsonLinesObjectSink
-from bench.connectors.comparison import compare_directions
+from bench.connectors.comparison import compare_directions, temporary_folder
 from bench.harness import Measurement
 from tests.connectors.s3.server import S3Server, running
 
@@ -30,7 +29,7 @@ def measure(records: int, rounds: int) -> Iterator[Measurement]:
     rows: list[dict[str, object]] = [
         {"n": n, "name": f"a record of some bytes {n}", "share": n / 7} for n in range(records)
     ]
-    with running() as endpoint, TemporaryDirectory() as folder:
+    with running() as endpoint, temporary_folder() as folder:
         server = S3Server(endpoint)
         settings: dict[str, Any] = {**server.client, "client_options": {"allow_http": True}}
         bucket: Any = from_url(f"s3://{server.bucket}", **settings)
@@ -38,7 +37,7 @@ def measure(records: int, rounds: int) -> Iterator[Measurement]:
             data = b"\n".join(map(orjson.dumps, rows[start : start + OBJECT]))
             bucket.put(f"source/{start:09d}.jsonl", data + b"\n")
         yield _source(server, bucket, records, rounds)
-        yield _sink(server, bucket, Path(folder), rows, rounds)
+        yield _sink(server, bucket, folder, rows, rounds)
 
 
 def _source(server: S3Server, bucket: Any, records: int, rounds: int) -> Measurement:

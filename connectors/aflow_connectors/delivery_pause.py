@@ -9,8 +9,9 @@ until the input is idle begins at its end.
 from __future__ import annotations
 
 import logging
-import math
 from typing import Final
+
+from aflow_connectors.silence import Silence
 
 _logger = logging.getLogger("aflow.connectors")
 
@@ -28,31 +29,26 @@ class DeliveryPause:
     def __init__(self, name: str, *, prefetch: int, idle_after: float | None) -> None:
         self._name = name
         self._prefetch = prefetch
-        self._idle_after = idle_after
-        #: Time since which there is no message; None while there are some.
-        self._since: float | None = None
+        self._silence = Silence(idle_after)
         self._is_stalled = False
-        #: Time at which the last stall was found to be over.
-        self._stalled_until = -math.inf
-        self._is_idle = False
         self._warned_at: float | None = None
 
     def on_messages(self) -> None:
         """End the pause: messages were read."""
-        self._since, self._is_idle, self._is_stalled = None, False, False
+        self._silence.on_records()
+        self._is_stalled = False
 
     def on_connected(self) -> None:
         """Begin the pause anew: messages may be on their way again. An idle input remains idle."""
-        self._since = None
+        self._silence.restart()
 
     def begin(self, now: float) -> None:
         """Begin the pause, unless it has begun."""
-        if self._since is None:
-            self._since = now
+        self._silence.begin(now)
 
     def warn_if_stalled(self, unacknowledged: int, now: float) -> None:
         """Log a warning if all messages of the prefetch have waited for a checkpoint for a while."""
-        since = self._since
+        since = self._silence.since
         if unacknowledged < self._prefetch or since is None or now - since < _STALLED:
             return
         if self._warned_at is None or now - self._warned_at >= _WARN_EVERY:
@@ -78,13 +74,11 @@ class DeliveryPause:
         """
         if delivered:
             return False
-        after, since = self._idle_after, self._since
         if unacknowledged >= self._prefetch:
             self._is_stalled = True
             return False
         if self._is_stalled:
-            self._is_stalled, self._stalled_until = False, now
-        if after is None or since is None or self._is_idle:
-            return False
-        self._is_idle = now - max(since, self._stalled_until) >= after
-        return self._is_idle
+            self._is_stalled = False
+            self._silence.restart()
+            self._silence.begin(now)
+        return self._silence.becomes_idle(now)

@@ -28,6 +28,11 @@ class Silence:
         self._connected_at = -math.inf
         self._is_idle = False
 
+    @property
+    def since(self) -> float | None:
+        """The time at which the silence began, moved forward by outages; None while there is none."""
+        return self._since
+
     def on_records(self) -> None:
         """End the silence: there are records."""
         self._since, self._is_idle = None, False
@@ -36,6 +41,10 @@ class Silence:
         """Begin the silence, unless it has begun."""
         if self._since is None:
             self._since = now
+
+    def restart(self) -> None:
+        """Forget the silence until the next ``begin``: records may be on their way. An idle input remains idle."""
+        self._since = None
 
     def on_outage(self, began: float, now: float) -> None:
         """Leave out the time from ``began`` to ``now``. An idle input remains idle."""

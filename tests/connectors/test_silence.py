@@ -78,3 +78,23 @@ def test_an_idle_input_remains_idle_after_an_outage() -> None:
 
 def test_an_input_without_a_time_is_never_idle() -> None:
     assert begun(None).remaining(1000.0) is None
+
+
+def test_a_silence_that_is_forgotten_begins_anew() -> None:
+    one = begun(at=10.0)
+
+    one.restart()
+    assert (one.since, one.remaining(14.0)) == (None, None)
+    one.begin(14.0)
+
+    assert [one.becomes_idle(now) for now in (15.0, 18.9, 19.0)] == [False, False, True]
+
+
+def test_an_idle_input_remains_idle_when_its_silence_is_forgotten() -> None:
+    one = begun()
+    assert one.becomes_idle(15.0)
+
+    one.restart()
+    one.begin(20.0)
+
+    assert not one.becomes_idle(100.0)

@@ -10,7 +10,7 @@ backpressure or the alignment of event time, delays the others by up to the time
 each reader has its own consumer. It is assigned its partition: there is no group that rebalances.
 
 **Lost connections.** aiokafka repeats its requests without end and without a sign. A reader that waits, and gets no
-answer, empty ones included, for ``SILENCE``, takes the connection for lost, and opens a new consumer at its position.
+answer, empty ones included, for ``ANSWERS``, takes the connection for lost, and opens a new consumer at its position.
 With a long ``fetch_max_wait_ms`` the broker may be silent for longer.
 """
 
@@ -36,6 +36,7 @@ from aflow_connectors.kafka.client import (
 from aflow_connectors.kafka.start import LostOffsets, Start, first_offset
 from aflow_connectors.messages import MessageDecoder, RawMessage
 from aflow_connectors.reconnect import Retries
+from aflow_connectors.silence import Silence
 
 T = TypeVar("T")
 
@@ -45,7 +46,7 @@ _logger = logging.getLogger("aflow.connectors")
 _SLICE: Final = 0.2
 
 #: Time (s) without an answer of the broker after which the connection counts as lost.
-SILENCE: Final = 5.0
+ANSWERS: Final = 5.0
 
 #: Time (s) by which an answer may come later than the broker waits for records.
 _LATE: Final = 3.0
@@ -91,13 +92,13 @@ class PartitionReader(Reader[T], Generic[T]):
         self._fetched: Sequence[RawMessage] = ()
         self._fetched_to = self._next
         self._consumer: Any = None
-        #: Loop time since which the reader waits for records; None while there are some.
-        self._waiting_since: float | None = None
+        #: The wait for records; also while there are some of an open transaction.
+        self._silence = Silence(settings.idle_after)
         #: The time of the broker's last answer, and the loop time at which the reader saw it.
         self._last_answer: tuple[int | None, float] = (None, 0.0)
-        self._is_idle = False
         longest_wait: float = settings.connection.settings.get("fetch_max_wait_ms", 0) / 1000
-        self._silence = max(SILENCE, longest_wait + _LATE)
+        #: The longest time (s) without an answer.
+        self._most_unanswered = max(ANSWERS, longest_wait + _LATE)
 
     async def open(self, *, later: bool) -> None:
         """Connect. ``later``: the partition was found while the source was read. Raises ``SourceError``."""
@@ -142,7 +143,7 @@ class PartitionReader(Reader[T], Generic[T]):
             after = max(after, found[-1].offset + 1)
         self._fetched_to = after if self._end is None else min(after, self._end)
         if found or self._fetched_to > self._next:
-            self._waiting_since, self._is_idle = None, False
+            self._silence.on_records()
         else:
             self._check_answers()
 
@@ -159,28 +160,24 @@ class PartitionReader(Reader[T], Generic[T]):
         return cast(list[Any], found.get(self._place, []))
 
     def _check_answers(self) -> None:
-        """Raise ``Unreachable`` if the broker has not answered for ``SILENCE``."""
+        """Raise ``Unreachable`` if the broker has not answered for ``ANSWERS``."""
         now = asyncio.get_running_loop().time()
-        if self._waiting_since is None:
-            self._waiting_since = now
+        if self._silence.since is None:
+            self._silence.begin(now)
             self._last_answer = (None, now)
         answer = self._consumer.last_poll_timestamp(self._place)
         if answer != self._last_answer[0]:
             self._last_answer = (answer, now)
-        elif now - self._last_answer[1] > self._silence:
-            raise Unreachable(f"no answer of the broker for {self._silence:.0f} s")
+        elif now - self._last_answer[1] > self._most_unanswered:
+            raise Unreachable(f"no answer of the broker for {self._most_unanswered:.0f} s")
 
     def _becomes_idle(self) -> bool:
         """Return True once the partition has been at its end for ``idle_after``."""
-        after, since = self._settings.idle_after, self._waiting_since
-        if after is None or since is None or self._is_idle:
-            return False
         highwater = self._consumer.highwater(self._place)
         # Records of an open transaction lie before the high watermark: they keep event time back, as they should.
         if highwater is None or self._next < highwater:
             return False
-        self._is_idle = asyncio.get_running_loop().time() - since >= after
-        return self._is_idle
+        return self._silence.becomes_idle(asyncio.get_running_loop().time())
 
     def _position(self, offset: int) -> Position:
         return offset if self._end is None else (offset, self._end)
@@ -232,9 +229,9 @@ class PartitionReader(Reader[T], Generic[T]):
             await self._open(later=False)
         except BaseException:
             # `_fetch` is not called without a consumer: `Retries` renews first.
-            self._waiting_since = None
+            self._silence.restart()
             raise
-        self._waiting_since = None
+        self._silence.restart()
 
     async def _go_on_after_loss(self) -> None:
         """Apply ``on_lost_offsets``. Raises ``SourceError`` if it is "fail"."""

@@ -36,6 +36,7 @@ from aflow_connectors.nats.client import (
 )
 from aflow_connectors.nats.publications import NO_MESSAGES
 from aflow_connectors.nats.reply_subject import numbers_of
+from aflow_connectors.silence import Silence
 
 T = TypeVar("T")
 
@@ -135,11 +136,10 @@ class JetStreamReader(Reader[T], Generic[T]):
         self._problem: str | None = None
         #: The connection to which the consumer belongs.
         self._session: NatsSession | None = None
-        #: Loop time since which the stream is at its end; None while it may have messages.
-        self._waiting_since: float | None = None
-        #: ``_waiting_since`` of an earlier connection, until the server says in this one whether there are messages.
+        #: The time for which the stream is at its end.
+        self._silence = Silence(settings.idle_after)
+        #: Begin of the silence in an earlier connection, until the server says in this one whether there are messages.
         self._waited_since: float | None = None
-        self._is_idle = False
 
     async def open(self, *, later: bool) -> None:
         """Look up the start. ``later``: the stream was found while the source was read. Raises ``SourceError``."""
@@ -158,7 +158,7 @@ class JetStreamReader(Reader[T], Generic[T]):
                 return Chunk([], self._position())
             if self._end is not None and self._last >= self._end:
                 return None
-            if self._becomes_idle():
+            if self._silence.becomes_idle(asyncio.get_running_loop().time()):
                 return Chunk([], self._position(), idle=True)
             before = self._last
             await self._link.run(self._fetch)
@@ -188,7 +188,8 @@ class JetStreamReader(Reader[T], Generic[T]):
                     return await self._after_loss(expected, sequence)
             taken.append(one)
             expected = sequence + 1
-        self._waiting_since, self._waited_since, self._is_idle = None, None, False
+        self._waited_since = None
+        self._silence.on_records()
         if not taken:  # all are after the end
             self._last = cast(int, self._end)
             self._received.clear()
@@ -218,7 +219,7 @@ class JetStreamReader(Reader[T], Generic[T]):
         if self._consumer is None or self._session is not session:
             await self._create_consumer(session)
         if self._requested == 0:
-            state = None if self._waiting_since is None else await self._state_of(session)
+            state = None if self._silence.since is None else await self._state_of(session)
             if state is not None:
                 self._check_state(state)
                 if self._consumer is None:
@@ -231,17 +232,15 @@ class JetStreamReader(Reader[T], Generic[T]):
                     self._last = min(self._last, self._end)
         else:
             await self._wait(session)
-        if self._waiting_since is None and not self._received and self._requested == 0:
-            self._waiting_since = asyncio.get_running_loop().time()
-            if self._is_at_end and self._waited_since:
-                # The server has answered that there are none: the stream was at its end all the time.
-                self._waiting_since = self._waited_since
+        if not self._received and self._requested == 0:
+            # If the server has answered that there are none, the stream was at its end all the time.
+            began = self._waited_since if self._is_at_end else None
+            self._silence.begin(began or asyncio.get_running_loop().time())
 
     async def _wait(self, session: NatsSession) -> bool:
         """Wait until there is a message, or the request has ended. Return True for a message."""
-        bound, idle_after = _LAPSED, self._settings.idle_after
-        if idle_after is not None and self._waiting_since is not None and not self._is_idle:
-            bound = min(bound, idle_after)
+        until_idle = self._silence.remaining(asyncio.get_running_loop().time())
+        bound = _LAPSED if until_idle is None else min(_LAPSED, until_idle)
         try:
             async with asyncio.timeout(bound):
                 while not self._received and self._requested and self._problem is None:
@@ -260,7 +259,7 @@ class JetStreamReader(Reader[T], Generic[T]):
 
     async def _request(self, session: NatsSession) -> None:
         wait = b'"expires":%d' % int(_WAIT * 1e9)
-        if self._end is not None or self._waiting_since is None:
+        if self._end is not None or self._silence.since is None:
             wait = b'"no_wait":true'
         body = b'{"batch":%d,"max_bytes":%d,%s}' % (_BATCH, self._most_bytes, wait)
         self._requested, self._has_answer, self._is_at_end = _BATCH, False, False
@@ -273,8 +272,8 @@ class JetStreamReader(Reader[T], Generic[T]):
             await self._subscription.unsubscribe()
         if self._session is not session:
             # Messages of the time without a connection are on their way.
-            self._waited_since = self._waiting_since or self._waited_since
-            self._waiting_since = None
+            self._waited_since = self._silence.since or self._waited_since
+            self._silence.restart()
         self._session = session
         inbox = self._inbox = session.new_inbox()
 
@@ -433,14 +432,6 @@ class JetStreamReader(Reader[T], Generic[T]):
             self._end = max(self._last, min(self._end, state.last))  # it may be shorter now
         extra = {"event": "messages_lost", "place": self._name, "asked": before}
         _logger.warning("%s It continues after %s.", text, self._last, extra=extra)
-
-    def _becomes_idle(self) -> bool:
-        """Return True once the stream has been at its end for ``idle_after``."""
-        after, since = self._settings.idle_after, self._waiting_since
-        if after is None or since is None or self._is_idle:
-            return False
-        self._is_idle = asyncio.get_running_loop().time() - since >= after
-        return self._is_idle
 
     def _position(self) -> Position:
         end = () if self._end is None else (self._end,)

@@ -105,6 +105,8 @@ class Staging:
 
     async def create(self, session: ServerSession) -> None:
         """Create the tables if they do not exist."""
+        if await self._is_created(session):
+            return
         async with session.transaction():
             await session.execute(f"SELECT pg_advisory_xact_lock({_CREATION_LOCK})")
             for statement in (
@@ -119,6 +121,17 @@ class Staging:
                 f"ALTER TABLE {self._name('_aflow_staged')} ALTER payload SET STORAGE EXTERNAL",
             ):
                 await session.execute(statement)
+
+    async def _is_created(self, session: ServerSession) -> bool:
+        """Return True if the tables exist. Then the role needs no right to create or to change them."""
+        names = [self._name(one) for one in ("_aflow_owners", "_aflow_commits", "_aflow_staged")]
+        ((is_created,),) = await session.fetch(
+            """SELECT to_regclass($1) IS NOT NULL AND to_regclass($2) IS NOT NULL AND EXISTS (
+                SELECT 1 FROM pg_attribute
+                WHERE attrelid = to_regclass($3) AND attname = 'payload' AND attstorage = 'e')""",
+            *names,
+        )
+        return bool(is_created)
 
     async def stage(
         self, session: ServerSession, writer: int, epoch: int, number: int, payload: bytes

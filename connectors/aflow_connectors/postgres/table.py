@@ -86,6 +86,10 @@ class TableColumns:
 
         def convert(rows: Sequence[Sequence[object]]) -> list[CopyRow]:
             if plain.has(rows):
+                if (
+                    rows and type(rows[0]) is not tuple
+                ):  # of NamedTuples, which take the client twice the time
+                    return list[CopyRow](map(tuple, rows))
                 return cast("list[CopyRow]", rows)
             return list[CopyRow](self.lines(rows))
 

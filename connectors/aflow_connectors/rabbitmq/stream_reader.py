@@ -31,6 +31,7 @@ from aflow_connectors.messages import MessageDecoder
 from aflow_connectors.rabbitmq.client import AmqpChannel, AmqpServer, ServerLost
 from aflow_connectors.rabbitmq.raw_messages import raw_message
 from aflow_connectors.reconnect import Retries
+from aflow_connectors.silence import Silence
 
 T = TypeVar("T")
 
@@ -90,9 +91,7 @@ class OffsetReader(Reader[T], Generic[T]):
         #: True until the start is in a chunk.
         self._started_here = position is None
         self._channel: AmqpChannel | None = None
-        #: Loop time since which the reader waits for messages; None while there are some.
-        self._waiting_since: float | None = None
-        self._is_idle = False
+        self._silence = Silence(settings.idle_after)
         #: The end of the stream when the connection was opened.
         self._known_end = 0
 
@@ -137,7 +136,7 @@ class OffsetReader(Reader[T], Generic[T]):
         for _ in taken:
             channel.delivered.popleft()
         self._next = max(self._next, _offset_of(taken[-1]) + 1)
-        self._waiting_since, self._is_idle = None, False
+        self._silence.on_records()
         with suppress(ServerLost):  # the next wait finds it
             await channel.acknowledge(taken[-1].delivery.delivery_tag, multiple=True)
         if not raw:
@@ -169,7 +168,7 @@ class OffsetReader(Reader[T], Generic[T]):
             await channel.close()
             raise
         self._channel = channel
-        self._waiting_since = None
+        self._silence.restart()
 
     async def _bounds(self, channel: AmqpChannel) -> tuple[int, int]:
         """Return the first offset of the stream, and the one after the last."""
@@ -248,19 +247,15 @@ class OffsetReader(Reader[T], Generic[T]):
         channel = self._channel
         if channel is None:
             raise ServerLost("there is no connection")
-        if self._waiting_since is None:
-            self._waiting_since = asyncio.get_running_loop().time()
+        self._silence.begin(asyncio.get_running_loop().time())
         await channel.wait(_SLICE)
 
     def _becomes_idle(self) -> bool:
         """Return True once the stream has been at its end for ``idle_after``."""
-        after, since = self._settings.idle_after, self._waiting_since
-        if after is None or since is None or self._is_idle or self._next < self._known_end:
+        has_messages = self._channel is not None and bool(self._channel.delivered)
+        if self._next < self._known_end or has_messages:
             return False
-        if self._channel is not None and self._channel.delivered:
-            return False
-        self._is_idle = asyncio.get_running_loop().time() - since >= after
-        return self._is_idle
+        return self._silence.becomes_idle(asyncio.get_running_loop().time())
 
 
 def _offset_of(delivered: Any) -> int:

@@ -288,7 +288,7 @@ async def test_a_shorter_topic_of_the_same_name_ends_at_its_own_end(kafka: Clust
 async def test_a_broker_that_waits_for_longer_before_it_answers_is_not_lost(
     kafka: Cluster, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    monkeypatch.setattr("aflow_connectors.kafka.partition.SILENCE", 0.1)
+    monkeypatch.setattr("aflow_connectors.kafka.partition.ANSWERS", 0.1)
     topic = await kafka.create()
     source = KafkaSource(kafka.servers, topic, of=int, client={"fetch_max_wait_ms": 600_000})
 

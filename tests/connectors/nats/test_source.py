@@ -659,11 +659,11 @@ async def test_a_stream_is_not_idle_at_once_after_a_lost_connection(
             )
         )
         await until_chunk(reader, lambda chunk: bool(chunk.values))
-        while reader._waiting_since is None:
+        while reader._silence.since is None:
             await reader._link.run(reader._fetch)
         proxy.cut()
         await nats_server.publish(stream, *texts(1))
-        reader._waiting_since -= 3601  # the time passes without a connection
+        reader._silence._since -= 3601  # the time passes without a connection
         await reader._link.run(reader._fetch)  # notices the loss
         chunk = await reader.read(1)
         await reader.close()
@@ -688,14 +688,14 @@ async def test_lost_connections_do_not_keep_a_silent_stream_active(
             )
         )
         await until_chunk(reader, lambda chunk: bool(chunk.values))
-        while reader._waiting_since is None:
+        while reader._silence.since is None:
             await reader._link.run(reader._fetch)
-        since = reader._waiting_since
+        since = reader._silence.since
         session = reader._session
         proxy.cut()
-        while reader._session is session or reader._waiting_since is None:
+        while reader._session is session or reader._silence.since is None:
             await reader._link.run(reader._fetch)
-        found = reader._waiting_since
+        found = reader._silence.since
         await reader.close()
 
     assert found == since

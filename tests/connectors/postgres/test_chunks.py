@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from math import inf, nan
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import given
@@ -19,6 +19,7 @@ from aflow_connectors.postgres.chunks import (
     lines_of,
     payload_of,
 )
+from aflow_connectors.postgres.table import Column, TableColumns
 from aflow_connectors.postgres.text_values import copy_payload
 from tests.connectors.postgres.conftest import Database
 from tests.connectors.postgres.writing import begun, prepared, put, written
@@ -179,3 +180,45 @@ async def test_a_role_that_may_only_insert_can_write_plain_rows(database: Databa
         assert await database.fetch("SELECT n FROM t") == [(7,)]
     finally:
         await database.execute("DROP OWNED BY inserter", "DROP ROLE inserter")
+
+
+@pytest.mark.asyncio
+async def test_a_role_that_may_not_create_tables_writes_where_they_exist(
+    database: Database,
+) -> None:
+    await database.execute(
+        "CREATE TABLE t (n integer)",
+        "DROP ROLE IF EXISTS writer",
+        "CREATE ROLE writer LOGIN",
+        f"GRANT USAGE ON SCHEMA {database.schema} TO writer",
+        "GRANT INSERT ON t TO writer",
+    )
+    address = database.address.replace("postgres@", "writer@")
+    try:
+        with pytest.raises(SinkError, match="permission denied for schema"):
+            await begun(PostgresSink[int](address, "t", row=lambda n: (n,)))
+        await (await begun(PostgresSink[int](database.address, "t", row=lambda n: (n,)))).close()
+        await database.execute(
+            "GRANT SELECT, INSERT, UPDATE, DELETE ON _aflow_owners, _aflow_commits, _aflow_staged TO writer"
+        )
+        writer = await begun(PostgresSink[int](address, "t", row=lambda n: (n,)))
+        await writer.commit(await prepared(writer, 1, 7))
+        await writer.close()
+        assert await database.fetch("SELECT n FROM t") == [(7,)]
+    finally:
+        await database.execute("DROP OWNED BY writer", "DROP ROLE writer")
+
+
+def test_named_tuples_are_copied_as_tuples() -> None:
+    class Pair(NamedTuple):
+        i: int
+        t: str
+
+    columns = tuple(Column(name, COLUMNS[name], "", "", generated=False) for name in Pair._fields)
+    copied = TableColumns("public", "t", columns).copied()
+
+    rows = copied([Pair(1, "a"), Pair(2, "b")])
+
+    assert rows == [(1, "a"), (2, "b")]
+    assert {type(row) for row in rows} == {tuple}
+    assert copied([]) == []
