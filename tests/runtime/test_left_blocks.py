@@ -11,7 +11,7 @@ import anyio
 import pytest
 
 import aflow as af
-from aflow.connect import Position, Reader, Source, Split
+from aflow.connect import Position, Reader, Source, SourceError, Split
 from aflow.restart import FixedDelay
 from aflow.testing import VirtualClock
 from aflow.testing.virtual_time import virtual_time
@@ -105,7 +105,7 @@ async def test_the_end_of_a_job_that_waits_for_a_restart_is_not_cancelled() -> N
 
     assert source.events == ["closed", "released"]
     assert loop.time() == 160
-    assert isinstance(job.failure, af.SourceError)
+    assert isinstance(job.failure, SourceError)
 
 
 @virtual_time

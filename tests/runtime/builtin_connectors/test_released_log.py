@@ -41,7 +41,7 @@ async def test_a_write_that_follows_a_removal_counts() -> None:
     log, written = opened(), threading.Event()
     releasing = asyncio.create_task(log.release(1))
     await asyncio.sleep(0)
-    log.send((b"", None, None), 1, 5)
+    _ = log.send((b"", None, None), 1, 5)
     marker = asyncio.create_task(log._appender.run(written.set))  # pyright: ignore[reportPrivateUsage]
     await asyncio.sleep(0)
 
