@@ -59,9 +59,10 @@ def started(source: _SlowToRelease, **options: object) -> af.Job:
 @virtual_time
 async def test_a_cancelled_scope_of_anyio_waits_for_the_end_of_the_job() -> None:
     source = _SlowToRelease()
+    job = started(source)
 
     with anyio.move_on_after(5) as scope:
-        async with started(source) as job:
+        async with job:
             await asyncio.sleep(3600)
 
     assert scope.cancelled_caught
