@@ -7,7 +7,9 @@ record, never of records that were read ahead. A *sink* opens one *writer* for e
 Life cycle and threading: all methods run on the event loop of the job. Blocking work belongs in a worker thread
 (``anyio.to_thread.run_sync``). A reader runs in a coroutine of its own, apart from the task that processes its
 chunks, and ``read`` is called again only after it has returned. ``close`` is called exactly once for each reader
-and writer that was opened, also after a failure and when the job is cancelled.
+and writer that was opened, also after a failure and when the job is cancelled. It is not cancelled with its job, except
+at the limit of ``Job.cancel(close_within=…)`` and of the deadline of ``Job.stop``. Other methods of readers, writers
+and sinks may be cancelled while they wait; a method that opens something closes it then.
 """
 
 from __future__ import annotations
@@ -148,8 +150,8 @@ class Reader(ABC, Generic[T_co]):
     async def close(self) -> None:
         """Release the resources of the reader. A no-op by default.
 
-        A reader with one of the three preceding methods is closed when the job ends, after the last checkpoint; others
-        are closed at the end of their split.
+        A reader with one of the three preceding methods is closed when the job ends, after the last checkpoint, by
+        another task; others are closed at the end of their split, by the task that has opened and read them.
         """
         return None
 

@@ -28,7 +28,7 @@ from aflow.runtime.checkpoints.restoration import Restoration
 from aflow.runtime.checkpoints.settings import Checkpointing, Unaligned
 from aflow.runtime.checkpoints.statistics import CheckpointInfo
 from aflow.runtime.checkpoints.storage import CheckpointStorage, Restored, watch_claim
-from aflow.runtime.failures import closing_async
+from aflow.runtime.failures import closing, closing_async
 from aflow.runtime.job_builder import Built, Checkpointed, JobBuilder
 from aflow.runtime.limited_budget import loop_budget
 from aflow.runtime.loop_budget import LoopBudget
@@ -83,6 +83,10 @@ class JobAttempt:
             self._stop_early = drain
         self._mail_all(lambda task: partial(task.stop, drain=drain))
 
+    def begin_closing(self) -> None:
+        """Nothing runs any more: what follows cannot be cancelled."""
+        self.closing = True
+
     async def run(self, on_started: Callable[[], None]) -> None:
         """Run to the end. ``on_started`` is called once the tasks run."""
         closers: list[Callable[[], Awaitable[None]]] = []
@@ -90,7 +94,7 @@ class JobAttempt:
         async with AsyncExitStack() as stack:
             await stack.enter_async_context(resources.open())
             await stack.enter_async_context(closing_async(closers))
-            stack.callback(self._begin_closing)
+            stack.callback(self.begin_closing)
             await self._build(stack, closers, resources)
             await self._run_tasks(on_started, resources)
 
@@ -112,6 +116,7 @@ class JobAttempt:
             reports=self._reports,
         )
         self.built = await builder.build(writers)
+        stack.enter_context(closing(task.abandon for task in self.built.tasks))
         stack.callback(self._close_timers)
         if checkpointed is not None:
             await self._copy_state(checkpointed)
@@ -226,9 +231,6 @@ class JobAttempt:
         for task in self.built.tasks:
             if task.loop.mailbox.order.is_open:
                 task.loop.mailbox.post(mail(task), Lane.CONTROL)
-
-    def _begin_closing(self) -> None:
-        self.closing = True
 
     def _close_timers(self) -> None:
         for task in self.built.tasks:

@@ -118,3 +118,27 @@ def user_code(describe: Callable[[BaseException], Exception]) -> Generator[None]
         raise describe(exc) from exc
     except (Exception, SystemExit) as exc:
         raise describe(exc) from exc
+
+
+async def cancellable_while(
+    is_cancellable: Callable[[], bool], work: Callable[[], Coroutine[Any, Any, T]], *, name: str
+) -> T:
+    """Return the result of ``work``, which runs in a task of its own, called ``name``.
+
+    A cancellation of the caller cancels that task if ``is_cancellable`` returns True, and is raised after its end. A
+    shield would not do: some libraries require one task for all that the work awaits, and a shield of anyio does not
+    hold against the cancellation of a task.
+    """
+    # No group owns it: a group would cancel it. It has ended when this function returns.
+    task = asyncio.create_task(work(), name=name)
+    cancellation: asyncio.CancelledError | None = None
+    while not task.done():
+        try:
+            await asyncio.wait([task])
+        except asyncio.CancelledError as exc:
+            cancellation = exc
+            if is_cancellable():
+                task.cancel()
+    if cancellation is not None and (task.cancelled() or task.exception() is None):
+        raise cancellation
+    return task.result()

@@ -19,7 +19,12 @@ from aflow.errors import FlowDefinitionError, SourceError, described, message_of
 from aflow.machines.batch_size import BatchSize
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Instant, Timestamp, to_timestamp
 from aflow.runtime.builtin_connectors.asked_chunk import AskedChunk
-from aflow.runtime.cancellation import JobTaskGroup, end_if_asked, user_code
+from aflow.runtime.cancellation import (
+    JobTaskGroup,
+    cancellable_while,
+    end_if_asked,
+    user_code,
+)
 from aflow.runtime.checkpoints.reader_notices import ReaderNotices
 from aflow.runtime.close_limit import close_in_time
 from aflow.runtime.failures import closing_async
@@ -77,6 +82,19 @@ class Awaiting:
 
 
 Fetched: TypeAlias = Read | Begun | Ended | Failed | Awaiting
+
+
+@dataclass(slots=True)
+class _SplitReading:
+    """The progress of the coroutine that reads a split."""
+
+    #: False from the close of the reader on, which releases what it holds.
+    is_cancellable: bool = True
+
+    async def close(self, reader: Reader[Any]) -> None:
+        """Close the reader within the limit of the job."""
+        self.is_cancellable = False
+        await close_in_time(reader.close)
 
 
 class Fetcher:
@@ -214,8 +232,7 @@ class Fetcher:
             while (assigned := await self._next_split()) is not None:
                 split = assigned.split
                 self._put(Begun(split.id))
-                reading = self._read(split, assigned.place, slots)
-                _ = group.create_task(reading, name=f"read {self.name} {split.id}")
+                _ = group.create_task(self._read_apart(split, assigned.place, slots))
                 if self._stopping:
                     return
                 await slots.acquire()
@@ -226,10 +243,23 @@ class Fetcher:
             self._put(Awaiting())
         return await self._splits.next(self._subtask)
 
-    async def _read(self, split: Split, place: SplitPosition, slots: asyncio.Semaphore) -> None:
+    async def _read_apart(
+        self, split: Split, place: SplitPosition, slots: asyncio.Semaphore
+    ) -> None:
+        """Read ``split`` in a task that is not cancelled while it closes the reader."""
+        reading = _SplitReading()
+        await cancellable_while(
+            lambda: reading.is_cancellable,
+            lambda: self._read(split, place, slots, reading),
+            name=f"read {self.name} {split.id}",
+        )
+
+    async def _read(
+        self, split: Split, place: SplitPosition, slots: asyncio.Semaphore, reading: _SplitReading
+    ) -> None:
         try:
             with user_code(lambda exc: self._failed(exc, split)):
-                ended = await self._read_named(split, place)
+                ended = await self._read_named(split, place, reading)
         except Exception as exc:
             # Queued after the records that were read before the failure.
             self._put(Failed(exc))
@@ -239,16 +269,16 @@ class Fetcher:
         self._watermarks.pop(split.id, None)
         slots.release()
 
-    async def _read_named(self, split: Split, place: SplitPosition) -> bool:
+    async def _read_named(self, split: Split, place: SplitPosition, reading: _SplitReading) -> bool:
         """Read ``split``, and add the name of the source to errors of its connector."""
         try:
-            return await self._read_all(split, place)
+            return await self._read_all(split, place, reading)
         except SourceError as exc:
             if type(exc) is not SourceError:
                 raise  # the connector's own exception class is kept
             raise SourceError(f"source {self.name!r}: {message_of(exc)}") from exc
 
-    async def _read_all(self, split: Split, place: SplitPosition) -> bool:
+    async def _read_all(self, split: Split, place: SplitPosition, reading: _SplitReading) -> bool:
         """Read ``split`` from ``place`` on. Return False if it was stopped before its end."""
         # From here on, a stop cancels. A reader that opens without waiting, such as that of a push source, is open
         # before any other task can run.
@@ -257,7 +287,7 @@ class Fetcher:
         notified = self._notices is not None and self._notices.opened(
             (self.name, split.id), reader, place.position
         )
-        async with closing_async([] if notified else [partial(close_in_time, reader.close)]):
+        async with closing_async([] if notified else [partial(reading.close, reader)]):
             try:
                 if self._stopping:
                     return False

@@ -18,12 +18,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from aflow.connect import Source
-from aflow.errors import (
-    CheckpointError,
-    FlowDefinitionError,
-    JobStopped,
-    StopTimeout,
-)
+from aflow.errors import CheckpointError, FlowDefinitionError, JobStopped, StopTimeout
 from aflow.graph.plan import Plan
 from aflow.machines.restart import Restart
 from aflow.model.elements import CheckpointKind
@@ -33,12 +28,13 @@ from aflow.runtime.block_cancellation import CancelOnFailure
 from aflow.runtime.builtin_connectors.result_sink import Results, ResultSink
 from aflow.runtime.calls.reports import Reports
 from aflow.runtime.calls.watchdog import watching
+from aflow.runtime.checkpoints.directory.threads import in_a_task
 from aflow.runtime.checkpoints.statistics import CheckpointInfo, CheckpointTally
 from aflow.runtime.checkpoints.storage import CheckpointStorage
 from aflow.runtime.checkpoints.stored_state import StoredReads
 from aflow.runtime.close_limit import GRACE, CloseLimit
 from aflow.runtime.current_job import enter_job, is_inside, refuse_inside
-from aflow.runtime.failures import first_cause
+from aflow.runtime.failures import closing_async, first_cause
 from aflow.runtime.job_events import JobEvents, trace_sources
 from aflow.runtime.job_metrics import job_metrics
 from aflow.runtime.job_setup import JobSetup
@@ -161,7 +157,7 @@ class Job:
         try:
             await asyncio.wait([started, self._running], return_when=asyncio.FIRST_COMPLETED)
         except asyncio.CancelledError:
-            await self.cancel()
+            await self._cancel_for_good()
             raise
         if self._running.done():
             await self.wait()
@@ -175,7 +171,7 @@ class Job:
     ) -> None:
         if error is not None:
             told = self._raised
-            await self.cancel()
+            await self._cancel_for_good()
             if isinstance(error, JobStopped) and self._failure is not None and not told:
                 raise self._failure  # the error of the block is only its consequence
             return
@@ -183,7 +179,7 @@ class Job:
             release_results(self._plan)
             await self.stop()
         except asyncio.CancelledError:
-            await self.cancel()
+            await self._cancel_for_good()
             raise
 
     async def wait(self) -> None:
@@ -265,13 +261,16 @@ class Job:
         running = self._started()
         if close_within is not None:
             self._closes.start(close_within)
-        if not self._cancelled:
-            self._cancelled = True
-            if not self._attempt.closing:
-                running.cancel()
+        if not self._cancelled and not self._attempt.closing:
+            running.cancel()
+        self._cancelled = True
         while self.running:
             await asyncio.wait([running])
         self._raised = True
+
+    async def _cancel_for_good(self) -> None:
+        """Cancel, and wait for the end also if the host is cancelled again, as at each await in a scope of anyio."""
+        await in_a_task(self.cancel, shielded=True)
 
     async def savepoint(self, path: str | PathLike[str]) -> CheckpointInfo:
         """Write a savepoint into the new folder ``path`` while the job continues.
@@ -365,14 +364,11 @@ class Job:
 
     def _started(self) -> asyncio.Task[None]:
         if self._running is None:
-            raise self._not_started()
+            self._reminder.settled = True
+            raise JobStopped(
+                f"job {self.name!r} was not started; use 'async with flow.start() as job:'"
+            )
         return self._running
-
-    def _not_started(self) -> JobStopped:
-        self._reminder.settled = True
-        return JobStopped(
-            f"job {self.name!r} was not started; use 'async with flow.start() as job:'"
-        )
 
     def _raise_failure(self) -> None:
         if self._failure is not None and not self._raised:
@@ -393,11 +389,13 @@ class Job:
                 if not isinstance(self._recovery.restarts, NoRestart):
                     keep_results(self._plan)
                 stack.callback(trace_sources(self._plan, self._events.telemetry))
-                for source in sources_of(self._plan):
-                    stack.push_async_callback(source.on_job_end)
+                closers = [source.on_job_end for source in reversed(sources_of(self._plan))]
+                await stack.enter_async_context(closing_async(closers))
+                # Also if the last attempt did not run: what follows cannot be cancelled.
+                stack.callback(lambda: self._attempt.begin_closing())
                 self._storage = await opened_storage(self._recovery.checkpointing, self.name)
                 if self._storage is not None:
-                    stack.push_async_callback(self._storage.close)
+                    closers.insert(0, self._storage.close)
                 await self._run_attempts(started)
             self._status.change(JobStatus.FINISHED)
         except asyncio.CancelledError:

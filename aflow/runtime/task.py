@@ -126,6 +126,8 @@ class StreamTask:
         self.drained = asyncio.Event()
         #: True once the task may end when it is drained.
         self._may_end = checkpointer is None
+        #: True once ``run`` has begun, which closes the operators.
+        self._begun = False
         self.started_at = 0.0
         self.stopped_at: float | None = None
 
@@ -188,13 +190,22 @@ class StreamTask:
 
     async def run(self) -> None:
         """Process the whole input, flush the sinks, emit the end of the input, and close the operators."""
+        self._begun = True
         self.started_at = self._clock.steady()
         try:
-            operators = (operator.close for operator in self.chain.operators)
-            with closing([self._pieces.close, *operators]):
+            with closing(self._closers()):
                 await self._process_all()
         finally:
             self.stopped_at = self._clock.steady()
+
+    def abandon(self) -> None:
+        """Close the operators if ``run`` has not begun, since its coroutine was cancelled before."""
+        if not self._begun:
+            with closing(self._closers()):
+                self._begun = True
+
+    def _closers(self) -> list[Callable[[], None]]:
+        return [self._pieces.close, *(operator.close for operator in self.chain.operators)]
 
     async def _process_all(self) -> None:
         async with JobTaskGroup() as group:

@@ -91,6 +91,21 @@ class _Guest(uvicorn.Server):
     def capture_signals(self) -> Generator[None]:
         yield
 
+    async def serve(self, sockets: list[socket.socket] | None = None) -> None:
+        try:
+            await super().serve(sockets)
+        finally:
+            self._abandon()
+
+    def _abandon(self) -> None:
+        """Close what a server leaves open that is cancelled; an orderly end has left nothing."""
+        for listener in getattr(self, "servers", ()):
+            listener.close()
+        for task in self.server_state.tasks:
+            task.cancel()
+        for connection in list(self.server_state.connections):
+            connection.transport.abort()
+
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         await super().startup(sockets)
         self.listening.set()

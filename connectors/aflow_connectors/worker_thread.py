@@ -43,6 +43,24 @@ class WorkerThread:
         with CancelScope(shield=True):
             await asyncio.shield(running)
 
+    async def complete(self, call: Callable[[], T]) -> T:
+        """Return the result of ``call``, which runs like ``run``, but to its end: a cancellation is raised after that.
+
+        For calls that must not continue after the end of the job, since the next one would meet them.
+        """
+        running = asyncio.get_running_loop().run_in_executor(None, self._locked, call, Event())
+        cancellation: asyncio.CancelledError | None = None
+        with CancelScope(shield=True):
+            while not running.done():
+                try:
+                    await asyncio.wait([running])
+                except asyncio.CancelledError as exc:
+                    cancellation = exc
+        if cancellation is not None:
+            running.exception()  # retrieved here: the cancellation goes before it
+            raise cancellation
+        return running.result()
+
     def _locked(self, call: Callable[[], T], cancelled: Event) -> T:
         with self._lock:
             if cancelled.is_set():

@@ -19,6 +19,8 @@ SYNCHRONOUS: Final = frozenset({"errors", "model", "machines", "state", "operato
 TASK_OWNERS: Final = {
     "aflow.runtime.job": "the job's own task, which holds the TaskGroup; leaving the job's `async with` waits for it",
     "aflow.runtime.calls.slots": "calls that may ignore their cancellation, for which a group would wait for ever",
+    "aflow.runtime.cancellation": "the reading of a split, whose close a group would cancel; its creator waits for it",
+    "aflow_connectors.mqtt.client": "the thread in which a client connects, for which the connection waits a moment",
     "aflow.web.commands": "the cancellation of a job after the deadline of a stop; it ends with the job",
     "aflow.runtime.calls.resources": "the keeper of a resource, whose close may hang; the attempt waits for a time",
 }

@@ -82,5 +82,40 @@ async def test_a_resource_is_closed_though_the_close_is_cancelled_before_it_begi
     assert await reading
 
 
+@pytest.mark.asyncio
+@pytest.mark.parametrize("steps", range(3))
+async def test_a_call_that_must_be_complete_ends_before_its_cancellation_is_raised(
+    steps: int,
+) -> None:
+    made, may_end = list[str](), threading.Event()
+
+    def recover() -> None:
+        assert may_end.wait(30)
+        made.append("recovered")
+
+    recovering = asyncio.create_task(WorkerThread().complete(recover))
+    for _ in range(1 + steps):
+        await asyncio.sleep(0)
+    for _ in range(2):
+        recovering.cancel()
+        await asyncio.sleep(0)
+    waits = not recovering.done()
+    may_end.set()
+    await asyncio.wait([recovering])
+
+    assert waits
+    assert recovering.cancelled()
+    assert made == ["recovered"]
+
+
+@pytest.mark.asyncio
+async def test_a_call_that_must_be_complete_returns_its_result_and_raises_its_error() -> None:
+    thread = WorkerThread()
+
+    assert await thread.complete(lambda: 5) == 5
+    with pytest.raises(ZeroDivisionError):
+        await thread.complete(lambda: 1 // 0)
+
+
 async def _set(event: asyncio.Event) -> None:
     event.set()

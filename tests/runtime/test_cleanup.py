@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import asyncio
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
 import aflow as af
+from aflow.runtime.attempt import JobAttempt
 from aflow.testing import Pause, VirtualClock, run_flow
 from aflow.testing.leftovers import no_leftovers
 from aflow.testing.virtual_time import settle, virtual_time
@@ -164,6 +166,24 @@ async def test_a_job_that_fails_does_not_cancel_its_host() -> None:
             return "went on"
 
     assert await host() == "went on"
+
+
+@virtual_time
+async def test_a_start_that_fails_after_operators_were_opened_closes_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def fail(attempt: JobAttempt, checkpointed: object) -> None:
+        raise af.CheckpointError("the restored state cannot be copied")
+
+    monkeypatch.setattr(JobAttempt, "_copy_state", fail)
+    ledger, flow = Ledger(), af.Flow("start")
+    steps = flow.source(ledger.source("in", 1), name="in").process(ledger.step("step"))
+    steps.to(ledger.sink("out"), name="out")
+
+    with pytest.raises(af.CheckpointError, match="cannot be copied"):
+        await flow.run(checkpointing=af.Checkpointing(storage=tmp_path / "state"))
+
+    assert ledger.closed == ledger.opened == {"step": 1, "out": 1}
 
 
 def test_a_job_that_ends_by_itself_closes_everything_once() -> None:

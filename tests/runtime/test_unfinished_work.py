@@ -114,6 +114,8 @@ async def test_a_reader_that_does_not_end_is_named() -> None:
     flow = Flow("left")
     flow.source(Stubborn(), name="numbers").to(CollectSink[int](), name="out")
     async with flow.start() as job:
+        await settle()  # so that it reads
+
         assert await left_of(job, PushSource[int](), 0) == "the reader of source 'numbers'"
 
 

@@ -77,6 +77,35 @@ async def test_the_application_is_served_alone() -> None:
 
 
 @pytest.mark.asyncio
+async def test_a_server_whose_host_is_cancelled_twice_closes_its_connections() -> None:
+    servers: asyncio.Queue[aflow.web.WebServer] = asyncio.Queue()
+
+    async def host() -> None:
+        async with aflow.web.serve(list[Job]) as server:
+            servers.put_nowait(server)
+            await asyncio.Event().wait()
+
+    hosting = asyncio.create_task(host())
+    server = await servers.get()
+    reader, writer = await asyncio.open_connection(server.host, server.port)
+    writer.write(b"GET /health/live HTTP/1.1\r\nhost: here\r\n\r\n")
+    await reader.readuntil(b"\r\n\r\n")
+    hosting.cancel()
+    await asyncio.sleep(0)
+    hosting.cancel()
+    await asyncio.wait([hosting])
+
+    try:
+        await asyncio.wait_for(reader.read(), 10)
+    except ConnectionError:
+        pass  # it is closed as well
+    finally:
+        writer.close()
+    with pytest.raises(ConnectionRefusedError):
+        await asyncio.open_connection(server.host, server.port)
+
+
+@pytest.mark.asyncio
 async def test_a_server_changes_neither_signals_nor_logging_and_closes_its_socket() -> None:
     names = ("", "uvicorn", "uvicorn.access", "uvicorn.error")
 

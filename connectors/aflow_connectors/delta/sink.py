@@ -66,7 +66,7 @@ class DeltaSink(Sink[T]):
         await WorkerThread().run(partial(table.begin, self.schema))
         if prepared:
             self._owners[name] = max(prepared, key=lambda one: one.checkpoint).owner
-            await WorkerThread().run(partial(table.recover, prepared))
+            await WorkerThread().complete(partial(table.recover, prepared))
         else:
             self._owners[name] = new_owner()
         self._since = await WorkerThread().run(table.version)

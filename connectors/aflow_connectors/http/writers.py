@@ -225,9 +225,11 @@ class PostingWriter(Writer[T], Generic[T]):
         for task in self._tasks:
             task.cancel()
         tasks, self._tasks = self._tasks, []
-        if tasks:
-            await self._group.__aexit__(None, None, None)
-        await self._poster.close()
+        try:
+            if tasks:
+                await self._group.__aexit__(None, None, None)
+        finally:
+            await self._poster.close()
 
     async def _send(self) -> None:
         """Send requests until the writer is closed or one has failed."""

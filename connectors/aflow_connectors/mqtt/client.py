@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final
 from urllib.parse import unquote, urlsplit
 
@@ -162,13 +163,20 @@ class MqttConnection:
         paho_client.on_unsubscribe = self._on_confirmed
         paho_client.manual_ack_set(True)
         paho_client.max_queued_messages_set(0)
+        # Not cancelled: a thread connects, and aiomqtt would leave the connection open.
+        opening = asyncio.create_task(client.__aenter__(), name="connect to MQTT")
         try:
             async with asyncio.timeout(PATIENCE):
-                await client.__aenter__()
-        except aiomqtt.MqttError as exc:
-            raise self._explained(exc) from exc
-        except TimeoutError as exc:
-            raise BrokerLost(f"no answer of the broker for {PATIENCE:.0f} s") from exc
+                await asyncio.shield(opening)
+        except BaseException as exc:
+            fail()
+            opening.add_done_callback(partial(_disconnect, paho_client))
+            await asyncio.wait([opening], timeout=_CLOSING)
+            if isinstance(exc, aiomqtt.MqttError):
+                raise self._explained(exc) from exc
+            if isinstance(exc, TimeoutError):
+                raise BrokerLost(f"no answer of the broker for {PATIENCE:.0f} s") from exc
+            raise
         self._client = client
         client._disconnected.add_done_callback(self._on_lost)
 
@@ -249,10 +257,7 @@ class MqttConnection:
             async with asyncio.timeout(_CLOSING):
                 await client.__aexit__(None, None, None)
         # A connection that was lost, or does not answer.
-        paho_client = client._client
-        with suppress(Exception):
-            if paho_client.socket() is not None:
-                paho_client._sock_close()
+        _close_socket(client._client)
         if client._disconnected.done() and not client._disconnected.cancelled():
             client._disconnected.exception()  # it was reported
         for _ in range(_LAST_TURNS):
@@ -351,6 +356,19 @@ class MqttConnection:
 
     def _refused(self, reason: str) -> ConnectorError:
         return self._failed(f"MQTT broker at {self._server.place}: {reason}")
+
+
+def _disconnect(paho_client: Any, opening: asyncio.Task[object]) -> None:
+    """Close a connection that was not opened to its end."""
+    if not opening.cancelled():
+        opening.exception()  # retrieved: the caller has the first error
+    _close_socket(paho_client)
+
+
+def _close_socket(paho_client: Any) -> None:
+    with suppress(Exception):
+        if paho_client.socket() is not None:
+            paho_client._sock_close()
 
 
 def mqtt_server(owner: str, url: object, client: Mapping[str, object] | None) -> MqttServer:

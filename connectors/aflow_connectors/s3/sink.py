@@ -66,11 +66,11 @@ class ObjectSink(Sink[T]):
         prepared = [PreparedObject.of(one, folder) for one in committables]
         if prepared:
             self._owners[name] = max(prepared, key=lambda one: one.checkpoint).owner
-            self._runs[name] = await WorkerThread().run(partial(folder.recover, prepared))
+            self._runs[name] = await WorkerThread().complete(partial(folder.recover, prepared))
         else:
             self._runs.pop(name, None)
             self._owners[name] = new_owner()
-            await WorkerThread().run(partial(folder.begin, overwrite=self.overwrite))
+            await WorkerThread().complete(partial(folder.begin, overwrite=self.overwrite))
 
     async def writer(self, context: WriterContext) -> Writer[T]:
         folder, blocking = self._folder(context.name), WorkerThread()
@@ -78,7 +78,7 @@ class ObjectSink(Sink[T]):
             # The writers of a job without checkpoints share an owner; the first one looks for earlier output.
             self._owners[context.name] = new_owner()
             try:
-                await blocking.run(partial(folder.begin, overwrite=self.overwrite))
+                await blocking.complete(partial(folder.begin, overwrite=self.overwrite))
             except BaseException:
                 del self._owners[context.name]
                 raise

@@ -169,7 +169,10 @@ def _piece(found: re.Match[str]) -> str:
     if text == "?":
         return "[^/]"
     if text.startswith("[") and len(text) > 1:
-        return text.replace("[!", "[^", 1)
+        negation = "^" if text[1] == "!" else ""
+        # Of a set only "-" has a meaning.
+        characters = re.sub(r"[\\^\[&~|]", r"\\\g<0>", text[1 + len(negation) : -1])
+        return f"(?!/)[{negation}{characters}]"
     return re.escape(text)
 
 

@@ -82,6 +82,8 @@ async def test_objects_are_a_source(kind: str) -> None:
         ("lines/", ["lines/a.jsonl.gz", "lines/b.jsonl.zst"]),
         ("lines/*.gz", ["lines/a.jsonl.gz"]),
         ("*/[!a].*", ["lines/b.jsonl.zst"]),
+        (r"lines/[\a].*", ["lines/a.jsonl.gz"]),
+        ("lines/[^b-].*", ["lines/b.jsonl.zst"]),
         ("**/?.jsonl", ["lines/deeper/c.jsonl"]),
         ("l*/*/c.jsonl", ["lines/deeper/c.jsonl"]),
         ("text/a.csv", ["text/a.csv"]),
@@ -93,6 +95,14 @@ async def test_a_pattern_matches_the_keys_that_it_matches_as_a_path(
     source = JsonLinesObjects(f"memory:///{pattern}", store=filled())
 
     assert [split.id for split in await source.splits()] == [f"memory:///{one}" for one in names]
+
+
+@pytest.mark.asyncio
+async def test_a_set_of_characters_in_a_pattern_matches_no_slash() -> None:
+    source = JsonLinesObjects("memory:///lines[!x]a.jsonl.gz", store=filled())
+
+    with pytest.raises(SourceError, match="no object matches"):
+        await source.splits()
 
 
 @pytest.mark.asyncio

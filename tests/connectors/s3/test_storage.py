@@ -18,6 +18,7 @@ from obstore.store import LocalStore, MemoryStore
 import aflow as af
 from aflow.checkpoints import OperatorSnapshot
 from aflow.errors import CheckpointError, FlowDefinitionError, RestoreError, StorageTaken
+from aflow.runtime.checkpoints.bucket.register import read_register
 from aflow.testing import check_storage
 from aflow_connectors.s3 import ObjectStorage
 from tests.connectors.s3.faulty_store import FaultyStore
@@ -98,6 +99,53 @@ async def test_a_closed_storage_is_opened_without_waiting_for_the_lease() -> Non
         async with asyncio.timeout(300):
             await storage.open("flow")
         await storage.close()
+
+
+@pytest.mark.asyncio
+@pytest.mark.parametrize("steps", range(4))
+async def test_a_close_that_is_cancelled_releases_the_claim_first(steps: int) -> None:
+    storage = ObjectStorage("memory:///state", store=MemoryStore(), lease=LONG)
+    await storage.open("flow")
+
+    closing = asyncio.create_task(storage.close())
+    for _ in range(1 + steps):
+        await asyncio.sleep(0)
+    for _ in range(2):
+        closing.cancel()
+        await asyncio.sleep(0)
+    await asyncio.wait([closing])
+
+    assert holder_of(storage) is None
+    assert not any(one.name == "aflow-claim" for one in threading.enumerate())
+
+
+@pytest.mark.asyncio
+async def test_a_claim_whose_open_is_cancelled_meanwhile_is_released() -> None:
+    class SlowStore(FaultyStore):
+        def put(self, path: str, data: object, **options: Any) -> Any:
+            if path.endswith("register.json"):
+                loop.call_soon_threadsafe(claims.set)
+                may_end.wait(30)
+            return super().put(path, data, **options)
+
+    loop, claims, may_end = asyncio.get_running_loop(), asyncio.Event(), threading.Event()
+    storage = ObjectStorage("memory:///state", store=SlowStore(), lease=LONG)
+    opening = asyncio.create_task(storage.open("flow"))
+    await claims.wait()
+
+    opening.cancel()
+    await asyncio.sleep(0)
+    may_end.set()
+    await asyncio.wait([opening])
+
+    assert opening.cancelled()
+    assert holder_of(storage) is None
+
+
+def holder_of(storage: ObjectStorage) -> object:
+    found = read_register(storage._bucket)  # pyright: ignore[reportPrivateUsage]
+    assert found is not None
+    return found[0].holder
 
 
 @pytest.mark.asyncio

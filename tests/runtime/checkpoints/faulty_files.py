@@ -7,7 +7,7 @@ import os
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import ParamSpec, TypeVar
+from typing import Any, ParamSpec, TypeVar, cast
 
 from aflow.runtime.checkpoints.directory.files import DISK, HeldLock, WritableFile
 
@@ -130,6 +130,7 @@ class _FaultyFile:
 
     def sync(self) -> None:
         self.files.count(f"sync {self.path.name}")
+        cast("Any", self.file).file.flush()  # for readers of the file
 
     def close(self) -> None:
         # Closed in any case: the system closes the files of a process that has ended.

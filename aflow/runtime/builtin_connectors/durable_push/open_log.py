@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Sequence
+from contextlib import suppress
 from threading import get_ident
 from typing import Final, Generic, TypeAlias, TypeVar
 
@@ -306,12 +307,16 @@ class OpenLog(Generic[T]):
         """Remove the records before ``position`` from the disk, in whole segments. Failures are logged."""
         since = self._ids.oldest_known(self._clock.now())
 
-        def remove() -> int:
-            self.log.release(position, since)
-            return self.log.size
+        def remove() -> None:
+            try:
+                self.log.release(position, since)
+            finally:
+                # Not by the result: a later write may be reported before it arrives, and nothing may wait for it.
+                with suppress(RuntimeError):  # the loop is closed
+                    self.loop.call_soon_threadsafe(self._on_released, self.log.size)
 
         try:
-            self._bytes = await self._appender.run(remove)
+            await self._appender.run(remove)
         except OSError as exc:
             log_events.SEGMENTS_NOT_REMOVED.log(
                 "the log in %s: segments could not be removed: %s",
@@ -320,6 +325,9 @@ class OpenLog(Generic[T]):
                 folder=str(self.log.folder),
                 error=str(exc),
             )
+
+    def _on_released(self, log_bytes: int) -> None:
+        self._bytes = log_bytes
         self._unblock()
 
     async def end_input(self) -> None:

@@ -273,9 +273,12 @@ class DurablePushSource(Source[T], Generic[T]):
         The end is stored in the log, so later processes cannot send either.
         """
         opened = await self._open()
+        await in_a_task(partial(self._end_input, opened), shielded=True)
+
+    async def _end_input(self, opened: OpenLog[T]) -> None:
         self._ended = True
         try:
-            await in_a_task(opened.end_input, shielded=True)
+            await opened.end_input()
         except SourceError:
             self._ended = False
             raise

@@ -54,6 +54,7 @@ from aflow.runtime.checkpoints.directory.names import PARTS, number_in, part_nam
 from aflow.runtime.checkpoints.directory.reader import newest_whole, of_step, read_checkpoint
 from aflow.runtime.checkpoints.directory.savepoints import Draft, export, rewritten
 from aflow.runtime.checkpoints.directory.session import StorageSession
+from aflow.runtime.checkpoints.directory.threads import in_a_task
 from aflow.runtime.checkpoints.storage import Restored
 from aflow.state.manifest import FORMAT, FileRef, Link, Manifest, manifest_bytes
 from aflow.state.snapshot import OperatorSnapshot
@@ -98,7 +99,7 @@ class BucketStorage:
         session = self._session = StorageSession(self._bucket.url)
         try:
             await session.run(lambda: check_conditions(self._bucket))
-            claim = self._claim = await self._claimed(session, flow)
+            claim = await self._claimed(session, flow)
             self._heartbeat = _Heartbeat(claim, self._renewal, asyncio.get_running_loop())
             await self._look_around(session, claim)
         except BaseException:
@@ -115,14 +116,13 @@ class BucketStorage:
         try:
             await session.end()
         finally:
-            with anyio.CancelScope(shield=True):
-                await anyio.to_thread.run_sync(_release, claim, heartbeat)
+            release = partial(_release, claim, heartbeat)
+            await in_a_task(partial(anyio.to_thread.run_sync, release), shielded=True)
 
     async def _claimed(self, session: StorageSession, flow: str) -> RegisterClaim:
         """Claim the storage. Raises ``CheckpointError`` if another live job holds it, or it belongs to another flow."""
         seen = await session.run(self._register)
         since = anyio.current_time()
-        own = self._lease.total_seconds()
         while True:
             if seen is not None and seen[0].flow != flow:
                 raise CheckpointError(
@@ -130,10 +130,10 @@ class BucketStorage:
                     f"flow needs a prefix of its own"
                 )
             holder = None if seen is None else seen[0].holder
-            lease = max(own, 0.0 if seen is None else seen[0].lease)
+            lease = max(self._lease.total_seconds(), 0.0 if seen is None else seen[0].lease)
             waited = anyio.current_time() - since
             if holder is None or holder.is_dead() or waited >= lease:
-                claim = await session.run(partial(try_claim, self._bucket, flow, seen, own))
+                claim = await session.run(partial(self._try_claim, flow, seen))
                 if claim is not None:
                     return claim
             else:
@@ -148,6 +148,13 @@ class BucketStorage:
                         f"give this one a prefix of its own"
                     )
                 seen, since = now, anyio.current_time()
+
+    def _try_claim(
+        self, flow: str, seen: tuple[RegisterState, Version] | None
+    ) -> RegisterClaim | None:
+        """Claim the storage in a thread. The claim is kept here, so that it is released if ``open`` was cancelled."""
+        claim = self._claim = try_claim(self._bucket, flow, seen, self._lease.total_seconds())
+        return claim
 
     def _register(self) -> tuple[RegisterState, Version] | None:
         try:

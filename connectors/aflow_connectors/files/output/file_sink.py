@@ -44,7 +44,7 @@ class FileSink(Sink[T]):
     async def recover(self, name: str, committables: Sequence[Committable]) -> None:
         """See ``Sink.recover``. Raises ``SinkError`` for output of an earlier run, unless it may be overwritten."""
         recovery = FolderRecovery(self.path, self._parts(), sink=name, overwrite=self.overwrite)
-        self._owners[name] = await WorkerThread().run(partial(recovery.recover, committables))
+        self._owners[name] = await WorkerThread().complete(partial(recovery.recover, committables))
 
     async def writer(self, context: WriterContext) -> Writer[T]:
         return self.writer_into(*await self._open(context))

@@ -8,7 +8,7 @@ from os import PathLike
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
-from anyio import CancelScope, to_thread
+from anyio import to_thread
 
 from aflow.backfill.continuation import Restore, start_of_history
 from aflow.backfill.endpoints import Build
@@ -20,6 +20,7 @@ from aflow.model.time import Instant, Timestamp, to_timestamp
 from aflow_connectors.spark.backfill.results import Backfilled, ResultTarget
 from aflow_connectors.spark.calls import Calls
 from aflow_connectors.spark.environment import check_packages
+from aflow_connectors.worker_thread import WorkerThread
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -117,8 +118,7 @@ async def _run(work: Backfill, calls: Calls) -> Backfilled:
         await calls.run(work.save, f"writing the savepoint of flow {flow!r}")
         return await calls.run(work.done, f"counting the records of flow {flow!r}")
     finally:
-        with CancelScope(shield=True):
-            await to_thread.run_sync(work.end)
+        await WorkerThread().complete(work.end)
 
 
 def explain(

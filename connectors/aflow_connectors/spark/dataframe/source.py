@@ -8,7 +8,7 @@ from pathlib import Path
 from threading import Lock
 from typing import TYPE_CHECKING, Any, Final, Generic, TypeAlias, TypeVar, overload
 
-from anyio import CancelScope, to_thread
+from anyio import to_thread
 
 from aflow.connect import BadRecord, Chunk, Position, Reader, Source, SourceError, Split, Tag
 from aflow.errors import FlowDefinitionError, shown
@@ -24,6 +24,7 @@ from aflow_connectors.files.parquet_rows import ParquetPosition, ParquetRows
 from aflow_connectors.spark.calls import Calls, call
 from aflow_connectors.spark.dataframe.snapshot import Snapshot, SnapshotFiles, snapshot_folder
 from aflow_connectors.spark.environment import use_this_python
+from aflow_connectors.worker_thread import WorkerThread
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -288,10 +289,11 @@ class StreamReader(Reader[T]):
 
     async def close(self) -> None:
         """Cancel remaining Spark work."""
-        if self._begun and not self._ended:
-            await self._calls.stop()
-        with CancelScope(shield=True):
-            await to_thread.run_sync(self._end)
+        try:
+            if self._begun and not self._ended:
+                await self._calls.stop()
+        finally:
+            await WorkerThread().finish(self._end)
 
     def _prepare(self) -> None:
         with self._inside:

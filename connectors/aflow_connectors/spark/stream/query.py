@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from threading import Event
@@ -17,6 +18,7 @@ from aflow.backfill.stream_metrics import JobStatus, ObservedStream
 from aflow.backfill.stream_progress import StreamProgress
 from aflow.errors import FlowDefinitionError
 from aflow_connectors.spark.stream.savepoint_request import StreamSavepointRequest
+from aflow_connectors.worker_thread import WorkerThread
 
 if TYPE_CHECKING:
     from aflow_connectors.spark.stream.supervisor import Supervisor
@@ -205,8 +207,7 @@ class StreamQuery(ObservedStream):
         if supervisor is not None and ended is not None:
             if not ended.done() and not supervisor.has_failed:
                 self._outcome = JobStatus.CANCELLED
-            with CancelScope(shield=True):
-                await to_thread.run_sync(lambda: supervisor.end(at_once=True))
+            await WorkerThread().complete(partial(supervisor.end, at_once=True))
 
     def _running(self) -> tuple[Supervisor, asyncio.Future[None]]:
         if self._supervisor is None or self._ended is None:

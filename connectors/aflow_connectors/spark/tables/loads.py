@@ -103,7 +103,7 @@ class TableLoads:
             self._refuse_earlier(found)
         # Output of a backfill was never staged.
         staged = [replace(one, piece="") if is_history_piece(one.piece) else one for one in pieces]
-        self.owner = await self._blocking.run(
+        self.owner = await self._blocking.complete(
             partial(staging.recover, staged, overwrite=self._overwrite)
         )
         if pieces:
