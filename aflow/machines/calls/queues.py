@@ -325,14 +325,14 @@ class KeyTurns:
 
     def __init__(self) -> None:
         #: By key with a running call: the calls that wait, in order. Often it is none or one, which take no deque.
-        self._waiting: dict[Hashable, deque[Call] | Call | None] = {}
+        self.waiting: Final[dict[Hashable, deque[Call] | Call | None]] = {}
         #: The number of calls that wait for their turn.
         self.blocked = 0
 
     def admit(self, calls: Iterable[Call]) -> list[Call]:
         """Return the calls that may start at once; the others wait. Raises ``TypeError`` for unhashable keys."""
         # Hot path.
-        waiting, admitted = self._waiting, list[Call]()
+        waiting, admitted = self.waiting, list[Call]()
         for call in calls:
             key = call.key
             if key not in waiting:
@@ -351,16 +351,20 @@ class KeyTurns:
 
     def release(self, key: Hashable) -> Call | None:
         """End the running call of ``key``, and return the next one; None if there is none."""
-        # Hot path.
-        following = self._waiting[key]
+        following = self.waiting[key]
         if following is None:
-            del self._waiting[key]
+            del self.waiting[key]
             return None
+        return self.take(key, following)
+
+    def take(self, key: Hashable, following: deque[Call] | Call) -> Call:
+        """Return the next call of ``key``, whose turn it is. ``following`` is the entry of ``waiting``."""
+        # Hot path.
         self.blocked -= 1
         if not isinstance(following, deque):
-            self._waiting[key] = None
+            self.waiting[key] = None
             return following
         call = following.popleft()
         if not following:
-            self._waiting[key] = None
+            self.waiting[key] = None
         return call

@@ -403,14 +403,18 @@ def _completer(
     turns: KeyTurns, completed: list[Call], ready: deque[Call]
 ) -> Callable[[Call], None]:
     """Return the function that completes a call by key, and makes the next call of its key ready."""
-    release = turns.release
+    waiting, take = turns.waiting, turns.take
+    keep, add = completed.append, ready.append
 
     def complete(call: Call) -> None:
-        # Hot path.
-        completed.append(call)
-        following = release(call.key)
-        if following is not None:
-            ready.append(following)
+        # Hot path. As ``release`` does; mostly no other call of the key waits.
+        keep(call)
+        key = call.key
+        following = waiting[key]
+        if following is None:
+            del waiting[key]
+        else:
+            add(take(key, following))
 
     return complete
 
