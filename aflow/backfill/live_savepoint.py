@@ -284,9 +284,7 @@ def _watermarks(
             yield fragment.head.name, at
 
 
-def _calls(
-    plan: FragmentPlan, steps: Mapping[str, ReadStep]
-) -> dict[int, LiveCalls]:
+def _calls(plan: FragmentPlan, steps: Mapping[str, ReadStep]) -> dict[int, LiveCalls]:
     """Return the calls of each fragment. A step of several fragments, after a union, makes them in the first one."""
     placed: set[str] = set()
     found: dict[int, LiveCalls] = {}

@@ -151,7 +151,7 @@ class EventTimeOperator(Operator):
         if isinstance(generator, BoundedOutOfOrderness):
             self._bounded(split.id, generator, batch, times)
         elif self.from_source:
-            self._check_unscanned(batch, times)
+            self.check_range(batch, times)
             self._emit(Batch(batch.values, times), ())
         else:
             cuts = self._punctuated(split, batch, times)
@@ -370,8 +370,10 @@ class EventTimeOperator(Operator):
         return stamped(self, time, batch)
 
     def check_range(self, batch: Batch[Any], times: Sequence[Timestamp]) -> None:
-        """Raise ``OperatorError`` for a record with a timestamp of more than 64 bits."""
-        if min(times) >= MIN_TIMESTAMP and max(times) <= MAX_TIMESTAMP:
+        """Note the newest timestamp. Raises ``OperatorError`` for a record with one of more than 64 bits."""
+        newest = max(times)
+        if newest <= MAX_TIMESTAMP and min(times) >= MIN_TIMESTAMP:
+            self._bounds.newest = max(self._bounds.newest, newest)
             return
         index = next(i for i, at in enumerate(times) if not MIN_TIMESTAMP <= at <= MAX_TIMESTAMP)
         beyond = FlowDefinitionError(
@@ -379,10 +381,6 @@ class EventTimeOperator(Operator):
             f"is it in another unit?"
         )
         raise self.failure_at(beyond, batch, index) from beyond
-
-    def _check_unscanned(self, batch: Batch[Any], times: Sequence[Timestamp]) -> None:
-        self.check_range(batch, times)
-        self._bounds.newest = max(self._bounds.newest, max(times))
 
     def _bounded(
         self,
@@ -412,7 +410,7 @@ class EventTimeOperator(Operator):
         self, split: SplitTime, batch: Batch[Any], times: Sequence[Timestamp]
     ) -> list[Cut]:
         """Return a cut after each record for which the generator of the user emitted a watermark."""
-        self._check_unscanned(batch, times)
+        self.check_range(batch, times)
         cuts: list[Cut] = []
         see = split.generator.on_event
         left = iter(batch.values)

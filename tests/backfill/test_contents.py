@@ -184,11 +184,12 @@ def test_the_buffered_sides_of_a_join_are_keyed_rows(folder: Path) -> None:
 
 
 def test_state_that_is_not_keyed_has_rows_too(folder: Path) -> None:
-    found = {row.operator: row for row in rows(folder / "sp") if row.key_group is None}
+    alike = [row for row in rows(folder / "sp") if row.key_group is None]
+    found = {(row.operator, row.state): (row.kind, row.value) for row in alike}
 
-    assert (found["readings"].kind, found["readings"].state) == ("operator", "progress")
-    assert found["readings"].value == '["script", 3, 0, 0]'
-    assert found["times"].value == '["script", 11]'
+    assert found["readings", "progress"] == ("operator", '["script", 3, 0, 0]')
+    assert found["times", "watermarks"] == ("operator", '["script", 11]')
+    assert found["times", "newest"][0] == "operator"
 
 
 def test_broadcast_state_has_one_row(tmp_path: Path) -> None:
