@@ -120,25 +120,35 @@ def user_code(describe: Callable[[BaseException], Exception]) -> Generator[None]
         raise describe(exc) from exc
 
 
-async def cancellable_while(
-    is_cancellable: Callable[[], bool], work: Callable[[], Coroutine[Any, Any, T]], *, name: str
-) -> T:
-    """Return the result of ``work``, which runs in a task of its own, called ``name``.
+class GuardedTask:
+    """A task that is not cancelled while ``is_cancellable`` returns False; ``wait`` is awaited by a task of a group.
 
-    A cancellation of the caller cancels that task if ``is_cancellable`` returns True, and is raised after its end. A
-    shield would not do: some libraries require one task for all that the work awaits, and a shield of anyio does not
+    A shield would not do: some libraries require one task for all that the work awaits, and a shield of anyio does not
     hold against the cancellation of a task.
     """
-    # No group owns it: a group would cancel it. It has ended when this function returns.
-    task = asyncio.create_task(work(), name=name)
-    cancellation: asyncio.CancelledError | None = None
-    while not task.done():
-        try:
-            await asyncio.wait([task])
-        except asyncio.CancelledError as exc:
-            cancellation = exc
-            if is_cancellable():
-                task.cancel()
-    if cancellation is not None and (task.cancelled() or task.exception() is None):
-        raise cancellation
-    return task.result()
+
+    def __init__(
+        self, is_cancellable: Callable[[], bool], work: Coroutine[Any, Any, None], *, name: str
+    ) -> None:
+        """Start ``work`` in a task called ``name``."""
+        self._is_cancellable = is_cancellable
+        # No group owns it: a group would cancel it.
+        self.task = asyncio.create_task(work, name=name)
+
+    def cancel(self) -> None:
+        """Cancel the task if it is cancellable."""
+        if self._is_cancellable():
+            self.task.cancel()
+
+    async def wait(self) -> None:
+        """Wait for its end. A cancellation of the caller is passed on, and raised after the end."""
+        cancellation: asyncio.CancelledError | None = None
+        while not self.task.done():
+            try:
+                await asyncio.wait([self.task])
+            except asyncio.CancelledError as exc:
+                cancellation = exc
+                self.cancel()
+        if cancellation is not None and (self.task.cancelled() or self.task.exception() is None):
+            raise cancellation
+        self.task.result()

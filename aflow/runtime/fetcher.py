@@ -20,8 +20,8 @@ from aflow.machines.batch_size import BatchSize
 from aflow.model.time import MAX_TIMESTAMP, MIN_TIMESTAMP, Instant, Timestamp, to_timestamp
 from aflow.runtime.builtin_connectors.asked_chunk import AskedChunk
 from aflow.runtime.cancellation import (
+    GuardedTask,
     JobTaskGroup,
-    cancellable_while,
     end_if_asked,
     user_code,
 )
@@ -135,6 +135,8 @@ class Fetcher:
         self._room = asyncio.Event()
         self._room.set()
         self._fetching: asyncio.Task[None] | None = None
+        #: Splits that are being read.
+        self._readings: set[GuardedTask] = set()
         self._stopping = False
         #: The last watermark of each split that has one and is being read.
         self._watermarks: dict[str, Timestamp] = {}
@@ -227,32 +229,38 @@ class Fetcher:
     async def _fetch(self) -> None:
         """Read as many splits at a time as the source allows."""
         slots = asyncio.Semaphore(self.source.concurrency or _UNBOUNDED)
-        async with JobTaskGroup() as group:
-            await slots.acquire()
-            while (assigned := await self._next_split()) is not None:
-                split = assigned.split
-                self._put(Begun(split.id))
-                _ = group.create_task(self._read_apart(split, assigned.place, slots))
-                if self._stopping:
-                    return
+        try:
+            async with JobTaskGroup() as group:
                 await slots.acquire()
+                while (assigned := await self._next_split()) is not None:
+                    self._put(Begun(assigned.split.id))
+                    _ = group.create_task(self._reading(assigned, slots).wait())
+                    if self._stopping:
+                        return
+                    await slots.acquire()
+        finally:
+            # Those whose wait was cancelled before it began.
+            for guarded in list(self._readings):
+                guarded.cancel()
+                await guarded.wait()
+
+    def _reading(self, assigned: Assigned, slots: asyncio.Semaphore) -> GuardedTask:
+        """Start to read a split, in a task that is not cancelled while it closes the reader."""
+        split, reading = assigned.split, _SplitReading()
+        guarded = GuardedTask(
+            lambda: reading.is_cancellable,
+            self._read(split, assigned.place, slots, reading),
+            name=f"read {self.name} {split.id}",
+        )
+        self._readings.add(guarded)
+        guarded.task.add_done_callback(lambda _: self._readings.discard(guarded))
+        return guarded
 
     async def _next_split(self) -> Assigned | None:
         if self._splits.must_wait(self._subtask):
             self._begun = True
             self._put(Awaiting())
         return await self._splits.next(self._subtask)
-
-    async def _read_apart(
-        self, split: Split, place: SplitPosition, slots: asyncio.Semaphore
-    ) -> None:
-        """Read ``split`` in a task that is not cancelled while it closes the reader."""
-        reading = _SplitReading()
-        await cancellable_while(
-            lambda: reading.is_cancellable,
-            lambda: self._read(split, place, slots, reading),
-            name=f"read {self.name} {split.id}",
-        )
 
     async def _read(
         self, split: Split, place: SplitPosition, slots: asyncio.Semaphore, reading: _SplitReading
