@@ -68,6 +68,8 @@ class StreamSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Name of the gate at which the program stops."""
     nth: int = 1
     """Number of the call at which it stops."""
+    twice: bool = False
+    """True if Spark's function is called twice for each batch."""
     spark: dict[str, str] = msgspec.field(default_factory=lambda: {"spark.master": "local[2]"})
     """Settings of the session, of the first program of its JVM."""
 
@@ -98,6 +100,8 @@ class StreamNote(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 def run_driver(settings: StreamSettings) -> int:
     """Run until the stream ends, and return the status with which the process has to end."""
     _report_waiting()
+    if settings.twice:
+        _call_twice()
     if settings.gate is not None:
         _set_gate(Gate[settings.gate], settings.nth)
     try:
@@ -165,6 +169,19 @@ def _report_waiting() -> None:
                 _write(StreamNote(waiting=True))
 
     setattr(Supervisor, "_advance_time", reported)  # noqa: B010 - a method is no variable for type checkers
+
+
+def _call_twice() -> None:
+    """Call the function that takes the batches of Spark twice for each batch."""
+    untyped: Any = Supervisor  # what is replaced is private
+    called = untyped._on_batch
+
+    def twice(supervisor: Any, rows: Any, batch: int) -> None:
+        called(supervisor, rows, batch)
+        if supervisor._may_run():
+            called(supervisor, rows, batch)
+
+    setattr(Supervisor, "_on_batch", twice)  # noqa: B010
 
 
 def _set_gate(gate: Gate, nth: int) -> None:
