@@ -119,6 +119,7 @@ class StreamTotal:
     rounds: int = 0
     kills: int = 0
     replayed: int = 0
+    answered: int = 0
     rounds_that_differ: int = 0
     victims: Counter[str] = field(default_factory=Counter[str])
     moments: Counter[str] = field(default_factory=Counter[str])
@@ -132,6 +133,7 @@ class StreamTotal:
         self.rounds += 1
         self.kills += one.kills.total()
         self.replayed += one.replayed
+        self.answered += one.answered
         self.rounds_that_differ += bool(one.wrong)
         self.victims += Counter({victim.value: count for victim, count in one.kills.items()})
         self.moments += one.moments
@@ -150,6 +152,7 @@ class StreamTotal:
             "rounds": self.rounds,
             "kills": self.kills,
             "replayed": self.replayed,
+            "answered": self.answered,
             "rounds_that_differ": self.rounds_that_differ,
             "victims": dict(self.victims),
             "moments": dict(self.moments),
@@ -254,7 +257,7 @@ def prove_stream(
 
 def _table(total: StreamTotal, case: StreamCase) -> Table:
     table = Table("figure", "value", title=f"stream: {case.name}")
-    for name in ("rounds", "kills", "replayed", "repeated", "rounds_that_differ"):
+    for name in ("rounds", "kills", "replayed", "answered", "repeated", "rounds_that_differ"):
         table.add_row(name.replace("_", " "), f"{getattr(total, name):,}")
     for victim in Victim:
         table.add_row(f"killed: {victim.value}", f"{total.victims[victim.value]:,}")

@@ -19,7 +19,7 @@ from bench.crash.stream.faults import TaskFaults, counted_faults, wait_for_attem
 from bench.crash.stream.gateway import DriverJvm
 from bench.crash.stream.moments import StreamKill, Victim
 from bench.crash.stream.pipeline import input_files, put
-from bench.crash.stream.program import StreamSettings
+from bench.crash.stream.program import ASKING, Gate, StreamSettings
 from bench.crash.stream.results import stream_leftovers, stream_output
 
 #: Files that arrive before the first start, and most that arrive before each other one.
@@ -29,6 +29,8 @@ _MORE: Final = 3
 _REPLAYED: Final = 0.2
 #: Share of starts that call the function for batches twice for each batch.
 _TWICE: Final = 0.25
+#: Share of starts that are asked for savepoints while they run.
+_ASKED: Final = 0.25
 #: Timeout in seconds of attempts at tasks that outlive the stream.
 _OUTLIVED: Final = 300.0
 
@@ -44,6 +46,11 @@ class StreamRound:
     """Differences, or the failure of the program; empty if there is none."""
     faults: Counter[str] = field(default_factory=Counter[str])
     """Number of faults of tasks by kind and point, and of repeated attempts."""
+
+    @property
+    def answered(self) -> int:
+        """Number of savepoints that were written while the stream ran."""
+        return sum(note.answered for one in self.attempts for note in one.notes)
 
     @property
     def kills(self) -> Counter[Victim]:
@@ -157,6 +164,7 @@ class Starts:
             parallelism=self.settings.parallelism if kill is None else random.randint(1, 3),
             files=self.files if kill is None and not self.one_by_one else random.randint(1, 2),
             twice=random.random() < _TWICE,
+            asked=random.random() < _ASKED or needs_savepoints(kill),
             gate=None if kill is None else kill.gate,
             nth=1 if kill is None else kill.nth,
         )
@@ -172,6 +180,11 @@ class Starts:
         for number in range(self._arrived, files):
             put(Path(self.settings.folder, "input"), number, records[number])
         self._arrived = max(self._arrived, files)
+
+
+def needs_savepoints(kill: StreamKill | None) -> bool:
+    """Return True if the moment of ``kill`` is one of a driver that is asked for savepoints."""
+    return kill is not None and kill.gate is not None and Gate[kill.gate] in ASKING
 
 
 def forget_last_batch(state: Path) -> bool:
