@@ -44,6 +44,9 @@ _SESSION: Final = {
     "spark.sql.catalogImplementation": "in-memory",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "2",
+    # Otherwise each driver, and some of its jobs, have Python workers of their own, which import everything.
+    "spark.sql.artifact.isolation.enabled": "false",
+    "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
     "spark.ui.enabled": "false",
 }
 #: Seconds between two looks at processes that start or were killed.

@@ -138,17 +138,16 @@ async def _run(settings: StreamSettings) -> None:
     _write(StreamNote(running=True))
     async with create_task_group() as group:
         if settings.asked:
-            group.start_soon(_ask, query, Path(settings.folder, "asked"))
+            group.start_soon(_ask, query, Path(settings.folder))
         await query.wait()
         group.cancel_scope.cancel()
 
 
 async def _ask(query: StreamQuery, folder: Path) -> None:
     """Ask for savepoints; each needs records that arrive after it was asked for."""
-    folder.mkdir(exist_ok=True)
     for number in count():
         with suppress(CheckpointError):  # before the first record, and at the end
-            await query.savepoint(folder / f"{os.getpid()}-{number}")
+            await query.savepoint(folder / f"asked-{os.getpid()}-{number}")
             _write(StreamNote(answered=True))
         await sleep(_BETWEEN)
 

@@ -1,8 +1,8 @@
-"""``python -m bench crash --only stream``: a stream on Spark whose driver is killed.
+"""``python -m bench crash --only stream``: a stream on Spark whose driver is killed, or its workers and executors.
 
 First, a stream that is not killed, and the live job that continues from its savepoint, must give the rows of one live
-job. Then drivers are killed with SIGKILL and started again until the stream ends. Rows and state must be those of the
-stream that was not killed.
+job. Then drivers are killed with SIGKILL and started again until the stream ends, while tasks have the faults of the
+case. Rows and state must be those of the stream that was not killed.
 """
 
 from __future__ import annotations
