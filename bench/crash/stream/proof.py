@@ -33,6 +33,8 @@ from bench.crash.stream.rounds import Jvms, StreamRound, run_stream_round
 #: Most kills of drivers in a round, and its input files.
 _MOST: Final = 10
 _FILES: Final = 2 * _MOST + 4
+#: Input files of a round on a cluster, where an epoch waits for executors that start.
+_FEW_FILES: Final = 10
 #: Longest delay in seconds of a task, or from its start to a kill.
 _LONGEST: Final = 1.5
 #: Settings of a cluster whose executors are killed.
@@ -62,6 +64,8 @@ class StreamCase:
 
     name: str
     spark: Mapping[str, str]
+    files: int
+    """Input files of a round."""
     drivers: int
     """Kills of drivers in a round."""
     victims: tuple[float, ...]
@@ -72,12 +76,14 @@ class StreamCase:
 DRIVERS: Final = StreamCase(
     name="drivers",
     spark={"spark.master": "local[2]"},
+    files=_FILES,
     drivers=_MOST,
     victims=(0.8, 0.12, 0.08),
 )
 WORKERS: Final = StreamCase(
     name="workers",
     spark={"spark.master": "local[2,4]"},
+    files=_FILES,
     drivers=2,
     victims=(1.0, 0.0, 0.0),
     faults={Fault.WORKER: 0.3, Fault.DAEMON: 0.05, Fault.DELAY: 0.03},
@@ -85,6 +91,7 @@ WORKERS: Final = StreamCase(
 EXECUTORS: Final = StreamCase(
     name="executors",
     spark=_ON_CLUSTER,
+    files=_FEW_FILES,
     drivers=1,
     victims=(1.0, 0.0, 0.0),
     faults={
@@ -98,6 +105,7 @@ EXECUTORS: Final = StreamCase(
 SPECULATION: Final = StreamCase(
     name="speculation",
     spark=_ON_CLUSTER | _SPECULATION,
+    files=_FEW_FILES,
     drivers=2,
     victims=(1.0, 0.0, 0.0),
     faults={Fault.DELAY: 0.3, Fault.WORKER: 0.1},
@@ -175,19 +183,19 @@ class StreamProof:
     def settings(self, name: str) -> StreamSettings:
         """Return the settings of a round."""
         return StreamSettings(
-            folder=str(self.root / name), until=end_of(_FILES), spark=dict(self.case.spark)
+            folder=str(self.root / name), until=end_of(self.case.files), spark=dict(self.case.spark)
         )
 
     def expected(self, jvms: Jvms) -> Output | None:
         """Return the output and state of a stream that is not killed; None if they are not those of a live job."""
         settings = self.settings("stream")
-        run = run_stream_round(settings, _FILES, [], {}, Random(self.seed), jvms)
+        run = run_stream_round(settings, self.case.files, [], {}, Random(self.seed), jvms)
         folder = Path(settings.folder)
         if failed := [one for one in run.wrong if one.startswith(("start", "left"))]:
             self.report("the stream that is not killed", failed)
             return None
         expected = stream_output(folder)
-        records = [one for some in input_files(_FILES) for one in some]
+        records = [one for some in input_files(self.case.files) for one in some]
         rest = asyncio.run(live_rest(folder, records))
         found = differences(asyncio.run(live_whole(records)), whole_output(folder, rest))
         if found:
@@ -217,7 +225,9 @@ class StreamProof:
         if case.faults:
             faults = TaskFaults(seed=seed, shares=dict(case.faults), longest=_LONGEST)
         settings = self.settings(name)
-        return run_stream_round(settings, _FILES, planned, expected, random, jvms, faults=faults)
+        return run_stream_round(
+            settings, self.case.files, planned, expected, random, jvms, faults=faults
+        )
 
     def finish(self, name: str, wrong: Any) -> None:
         """Remove the folder of a round, or report its differences and keep it."""
