@@ -60,7 +60,7 @@ _SPECULATION: Final = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StreamCase:
-    """What is killed in a round, and by which share of the kills or of the attempts at tasks."""
+    """Kills of drivers in a round, and the shares of the attempts at tasks that have faults."""
 
     name: str
     spark: Mapping[str, str]
