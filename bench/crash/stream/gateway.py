@@ -51,6 +51,8 @@ _SESSION: Final = {
 }
 #: Seconds between two looks at processes that start or were killed.
 _LOOK: Final = 0.005
+#: Variable with the folder for the output of executors.
+_EXECUTORS: Final = "AFLOW_CRASH_EXECUTORS"
 _PORT: Final = struct.Struct("!i")
 
 
@@ -85,6 +87,7 @@ class DriverJvm:
             "PYSPARK_GATEWAY_PORT": str(port),
             "PYSPARK_GATEWAY_SECRET": secret,
             "PYSPARK_PYTHON": sys.executable,
+            _EXECUTORS: str(log.absolute().with_suffix(".executors")),
         }
 
     @property
@@ -160,7 +163,7 @@ def attached_session(settings: Mapping[str, str]) -> SparkSession:
     for name, value in {"spark.app.name": "killed stream", **_SESSION, **settings}.items():
         conf.set(name, value)
     if settings["spark.master"] == CLUSTER:
-        conf.set("spark.master", cluster_of(gateway, tempfile.gettempdir()))
+        conf.set("spark.master", cluster_of(gateway, os.environ[_EXECUTORS]))
     scala = jvm.org.apache.spark.SparkContext.getOrCreate(conf._jconf)
     context = jvm.JavaSparkContext.fromSparkContext(scala)
     # Of the context as it is: the settings of a later caller do not count.
