@@ -268,7 +268,8 @@ def _parser() -> argparse.ArgumentParser:
         nargs="+",
         default=[],
         metavar="PART",
-        help="crash: kill one kind of program (pipelines, service, stream); nexmark: run these queries (q0 … q22); "
+        help="crash: kill these programs (pipelines, service, stream, stream-workers, stream-executors, "
+        "stream-speculation); nexmark: run these queries (q0 … q22); "
         "connectors: run these cases (kafka, postgres, …)",
     )
     parser.add_argument(

@@ -49,6 +49,9 @@ class Program(Enum):
     PIPELINES = "pipelines"
     SERVICE = "service"
     STREAM = "stream"
+    STREAM_WORKERS = "stream-workers"
+    STREAM_EXECUTORS = "stream-executors"
+    STREAM_SPECULATION = "stream-speculation"
 
 
 #: The programs that are killed unless others are named: a stream needs Spark, and some seconds for each kill.
@@ -136,12 +139,14 @@ def prove(
     if Program.SERVICE in programs:
         is_right, found["service"] = prove_service(kills, seed, root, console=console)
         right = right and is_right
-    if Program.STREAM in programs:
-        # Imported here: the others need no Spark.
-        from bench.crash.stream.proof import prove_stream
+    for program in programs:
+        if program not in DEFAULT:
+            # Imported here: the others need no Spark.
+            from bench.crash.stream.proof import CASES_BY_PROGRAM, prove_stream
 
-        is_right, found["stream"] = prove_stream(kills, seed, root, console=console)
-        right = right and is_right
+            case = CASES_BY_PROGRAM[program.value]
+            is_right, found[program.value] = prove_stream(case, kills, seed, root, console=console)
+            right = right and is_right
     if out is not None:
         out.write_text(json.dumps(found, indent=2) + "\n")
     if right:

@@ -18,7 +18,7 @@ from bench.crash.stream.moments import Moment, Observation, StreamKill, Victim
 from bench.crash.stream.program import FAILED, StreamNote, StreamSettings
 
 #: Seconds between two looks at a driver and its files.
-_LOOK: Final = 0.002
+_LOOK: Final = 0.01
 #: Timeout in seconds of a driver, without those in which it waits for a CPU; its JVM may wait for one, too.
 _TIMEOUT: Final = 900.0
 

@@ -20,28 +20,39 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from bench.crash.stream.cluster import CLUSTER, cluster_of
+
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PROJECT: Final = Path(__file__).parents[3]
 
 #: A JVM that starts fast, and has no threads that compete with Python.
-_FAST: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
+FAST: Final = "-XX:+UseSerialGC -XX:TieredStopAtLevel=1"
 #: Settings with which the JVM starts.
-_JVM: Final = {"spark.driver.memory": "1g", "spark.driver.extraJavaOptions": _FAST}
+_JVM: Final = {"spark.driver.memory": "1g", "spark.driver.extraJavaOptions": FAST}
 #: Settings of the session of the first Python that attaches to the JVM.
 _SESSION: Final = {
     "spark.driver.bindAddress": "127.0.0.1",
     "spark.driver.host": "127.0.0.1",
     "spark.executorEnv.PYTHONPATH": os.pathsep.join(map(str, (PROJECT, PROJECT / "connectors"))),
     "spark.log.level": "ERROR",
+    "spark.python.daemon.module": "bench.crash.stream.faulty_worker",
+    # Compiling queries takes more time than rows of a few small files.
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    "spark.sql.codegen.wholeStage": "false",
     "spark.sql.catalogImplementation": "in-memory",
     "spark.sql.session.timeZone": "UTC",
     "spark.sql.shuffle.partitions": "2",
+    # Otherwise each driver, and some of its jobs, have Python workers of their own, which import everything.
+    "spark.sql.artifact.isolation.enabled": "false",
+    "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "false",
     "spark.ui.enabled": "false",
 }
 #: Seconds between two looks at processes that start or were killed.
 _LOOK: Final = 0.005
+#: Variable with the folder for the output of executors.
+_EXECUTORS: Final = "AFLOW_CRASH_EXECUTORS"
 _PORT: Final = struct.Struct("!i")
 
 
@@ -58,7 +69,7 @@ class DriverJvm:
                 env={
                     **os.environ,
                     "SPARK_CONNECT_MODE": "0",
-                    "SPARK_LAUNCHER_OPTS": _FAST,
+                    "SPARK_LAUNCHER_OPTS": FAST,
                     "_PYSPARK_DRIVER_CONN_INFO_PATH": str(told),
                 },
                 stdin=subprocess.PIPE,  # it ends when this is closed
@@ -76,6 +87,7 @@ class DriverJvm:
             "PYSPARK_GATEWAY_PORT": str(port),
             "PYSPARK_GATEWAY_SECRET": secret,
             "PYSPARK_PYTHON": sys.executable,
+            _EXECUTORS: str(log.absolute().with_suffix(".executors")),
         }
 
     @property
@@ -150,6 +162,8 @@ def attached_session(settings: Mapping[str, str]) -> SparkSession:
     conf: Any = SparkConf(_jvm=jvm)
     for name, value in {"spark.app.name": "killed stream", **_SESSION, **settings}.items():
         conf.set(name, value)
+    if settings["spark.master"] == CLUSTER:
+        conf.set("spark.master", cluster_of(gateway, os.environ[_EXECUTORS]))
     scala = jvm.org.apache.spark.SparkContext.getOrCreate(conf._jconf)
     context = jvm.JavaSparkContext.fromSparkContext(scala)
     # Of the context as it is: the settings of a later caller do not count.

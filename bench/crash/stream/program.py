@@ -9,21 +9,26 @@ from __future__ import annotations
 import asyncio
 import os
 import traceback
+from contextlib import suppress
 from datetime import timedelta
 from enum import Enum
+from itertools import count
 from pathlib import Path
 from threading import Event
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
+from anyio import create_task_group, sleep
 
 from aflow.backfill.epoch_state import EpochState
 from aflow.backfill.epochs import EpochStore
+from aflow.errors import CheckpointError
 from aflow_connectors.files.output.pieces import FolderRecovery, Pieces
 from aflow_connectors.spark import EachEpoch, SparkSink, SparkStream, StreamQuery, stream
 from aflow_connectors.spark.backfill.fragment_runner import FragmentRunner
 from aflow_connectors.spark.stream.destinations import EpochCall, EpochFolder
 from aflow_connectors.spark.stream.epochs import Epochs
+from aflow_connectors.spark.stream.held_rows import HeldRows
 from aflow_connectors.spark.stream.supervisor import Supervisor
 from bench.crash.records import Reading
 from bench.crash.stream.gateway import attached_session
@@ -37,6 +42,8 @@ FAILED: Final = 3
 #: Message of Spark's status without data, and the number of looks at it after which the stream waits.
 _WAITING: Final = "Waiting for data"
 _LOOKS: Final = 10
+#: Seconds between the answer to a request for a savepoint and the next one.
+_BETWEEN: Final = 0.05
 
 
 class Gate(Enum):
@@ -53,6 +60,13 @@ class Gate(Enum):
     FINISHED = (EpochState, "finish", "after")
     BEFORE_SPARK = (Epochs, "run_batch", "after")
     TIME = (Epochs, "run_without_rows", "after")
+    HELD = (HeldRows, "write", "after")
+    ASKED = (EpochState, "write_savepoint", "before")
+    ANSWERED = (EpochState, "write_savepoint", "after")
+
+
+#: Gates that a driver reaches only if it is asked for savepoints.
+ASKING: Final = frozenset({Gate.HELD, Gate.ASKED, Gate.ANSWERED})
 
 
 class StreamSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -68,6 +82,10 @@ class StreamSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Name of the gate at which the program stops."""
     nth: int = 1
     """Number of the call at which it stops."""
+    twice: bool = False
+    """True if Spark's function is called twice for each batch."""
+    asked: bool = False
+    """True if the driver is asked for savepoints while it runs, one after the other."""
     spark: dict[str, str] = msgspec.field(default_factory=lambda: {"spark.master": "local[2]"})
     """Settings of the session, of the first program of its JVM."""
 
@@ -91,6 +109,8 @@ class StreamNote(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
     """The gate is reached."""
     waiting: bool = False
     """All files that have arrived are processed."""
+    answered: bool = False
+    """A savepoint is written."""
     failed: str | None = None
     ended: bool = False
 
@@ -98,6 +118,8 @@ class StreamNote(msgspec.Struct, frozen=True, omit_defaults=True, kw_only=True):
 def run_driver(settings: StreamSettings) -> int:
     """Run until the stream ends, and return the status with which the process has to end."""
     _report_waiting()
+    if settings.twice:
+        _call_twice()
     if settings.gate is not None:
         _set_gate(Gate[settings.gate], settings.nth)
     try:
@@ -114,7 +136,20 @@ async def _run(settings: StreamSettings) -> None:
     query = query_of(settings, attached_session(settings.spark))
     await query.start()
     _write(StreamNote(running=True))
-    await query.wait()
+    async with create_task_group() as group:
+        if settings.asked:
+            group.start_soon(_ask, query, Path(settings.folder))
+        await query.wait()
+        group.cancel_scope.cancel()
+
+
+async def _ask(query: StreamQuery, folder: Path) -> None:
+    """Ask for savepoints; each needs records that arrive after it was asked for."""
+    for number in count():
+        with suppress(CheckpointError):  # before the first record, and at the end
+            await query.savepoint(folder / f"asked-{os.getpid()}-{number}")
+            _write(StreamNote(answered=True))
+        await sleep(_BETWEEN)
 
 
 def query_of(settings: StreamSettings, session: SparkSession) -> StreamQuery:
@@ -165,6 +200,19 @@ def _report_waiting() -> None:
                 _write(StreamNote(waiting=True))
 
     setattr(Supervisor, "_advance_time", reported)  # noqa: B010 - a method is no variable for type checkers
+
+
+def _call_twice() -> None:
+    """Call the function that takes the batches of Spark twice for each batch."""
+    untyped: Any = Supervisor  # what is replaced is private
+    called = untyped._on_batch
+
+    def twice(supervisor: Any, rows: Any, batch: int) -> None:
+        called(supervisor, rows, batch)
+        if supervisor._may_run():
+            called(supervisor, rows, batch)
+
+    setattr(Supervisor, "_on_batch", twice)  # noqa: B010
 
 
 def _set_gate(gate: Gate, nth: int) -> None:

@@ -15,10 +15,11 @@ from bench.crash.attempt import ProgramFailed
 from bench.crash.outputs import Output, differences
 from bench.crash.stream.attempts import StreamAttempt, stream_attempt
 from bench.crash.stream.drivers import Drivers
+from bench.crash.stream.faults import TaskFaults, counted_faults, wait_for_attempts, write_faults
 from bench.crash.stream.gateway import DriverJvm
 from bench.crash.stream.moments import StreamKill, Victim
 from bench.crash.stream.pipeline import input_files, put
-from bench.crash.stream.program import StreamSettings
+from bench.crash.stream.program import ASKING, Gate, StreamSettings
 from bench.crash.stream.results import stream_leftovers, stream_output
 
 #: Files that arrive before the first start, and most that arrive before each other one.
@@ -26,6 +27,12 @@ _FIRST: Final = 2
 _MORE: Final = 3
 #: Share of starts before which Spark's record of the end of the last batch is removed.
 _REPLAYED: Final = 0.2
+#: Share of starts that call the function for batches twice for each batch.
+_TWICE: Final = 0.25
+#: Share of starts that are asked for savepoints while they run.
+_ASKED: Final = 0.25
+#: Timeout in seconds of attempts at tasks that outlive the stream.
+_OUTLIVED: Final = 300.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,6 +44,13 @@ class StreamRound:
     """Number of batches that Spark ran again although their epochs were committed."""
     wrong: Sequence[str]
     """Differences, or the failure of the program; empty if there is none."""
+    faults: Counter[str] = field(default_factory=Counter[str])
+    """Number of faults of tasks by kind and point, and of repeated attempts."""
+
+    @property
+    def answered(self) -> int:
+        """Number of savepoints that were written while the stream ran."""
+        return sum(note.answered for one in self.attempts for note in one.notes)
 
     @property
     def kills(self) -> Counter[Victim]:
@@ -91,24 +105,32 @@ def run_stream_round(
     expected: Output,
     random: Random,
     jvms: Jvms,
+    *,
+    faults: TaskFaults | None = None,
 ) -> StreamRound:
     """Run a round in the folder of ``settings``, which must not exist. ``files`` is the number of input files.
 
-    Each start but the last one is killed, and the last files arrive before the last one.
+    Each start but the last one is killed, and the last files arrive before the last one. Tasks have ``faults``.
     """
     folder = Path(settings.folder)
-    starts = Starts(settings, files, random, jvms)
+    starts = Starts(settings, files, random, jvms, one_by_one=faults is not None)
     folder.mkdir(parents=True)
+    if faults is not None:
+        write_faults(folder, faults)
+    wrong: list[str] = []
     try:
-        for kill in kills:
+        for kill in [*kills, None]:
             starts.start(kill)
-        starts.start(None)
-    except ProgramFailed as exc:
-        return StreamRound(
-            starts.attempts, starts.replayed, [f"start {len(starts.attempts)}: {exc}"]
-        )
-    wrong = [*differences(expected, stream_output(folder)), *stream_leftovers(folder)]
-    return StreamRound(starts.attempts, starts.replayed, wrong)
+        wrong += differences(expected, stream_output(folder))
+        if faults is not None:
+            # Attempts that were replaced may run yet, and the next driver removes the state that they write.
+            wait_for_attempts(folder, _OUTLIVED)
+            starts.start(None)
+            wrong += differences(expected, stream_output(folder))
+        wrong += stream_leftovers(folder)
+    except (ProgramFailed, TimeoutError) as exc:
+        wrong.append(f"start {len(starts.attempts)}: {exc}")
+    return StreamRound(starts.attempts, starts.replayed, wrong, counted_faults(folder))
 
 
 @dataclass(slots=True)
@@ -119,6 +141,8 @@ class Starts:
     files: int
     random: Random
     jvms: Jvms
+    one_by_one: bool = False
+    """True if the last start has batches of few files, too."""
     attempts: list[StreamAttempt] = field(default_factory=list[StreamAttempt])
     replayed: int = 0
     #: Number of input files that have arrived.
@@ -138,7 +162,9 @@ class Starts:
             self.settings,
             # Operators store their watermark for each subtask, so that of the last start is that of other rounds.
             parallelism=self.settings.parallelism if kill is None else random.randint(1, 3),
-            files=self.files if kill is None else random.randint(1, 2),
+            files=self.files if kill is None and not self.one_by_one else random.randint(1, 2),
+            twice=random.random() < _TWICE,
+            asked=random.random() < _ASKED or needs_savepoints(kill),
             gate=None if kill is None else kill.gate,
             nth=1 if kill is None else kill.nth,
         )
@@ -154,6 +180,11 @@ class Starts:
         for number in range(self._arrived, files):
             put(Path(self.settings.folder, "input"), number, records[number])
         self._arrived = max(self._arrived, files)
+
+
+def needs_savepoints(kill: StreamKill | None) -> bool:
+    """Return True if the moment of ``kill`` is one of a driver that is asked for savepoints."""
+    return kill is not None and kill.gate is not None and Gate[kill.gate] in ASKING
 
 
 def forget_last_batch(state: Path) -> bool:

@@ -200,7 +200,7 @@ class Epochs:
             self._run(session, lambda one: self.rows.of_source(one.head.name, rows), batch)
             return
         # Both epochs of these rows read the stored ones, so they read the same.
-        new = self._held.write(rows, self.state.last.id + 1)
+        new = self._held.write(rows, self.state.last.id + 1, self.query)
         self._run(
             session,
             lambda one: self._held.read(session, one.head.name, [new]),

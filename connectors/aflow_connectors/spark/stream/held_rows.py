@@ -47,14 +47,18 @@ class HeldRows:
                         f"until the savepoint is written: remove it, or cast it to another type"
                     )
 
-    def write(self, rows: DataFrame, epoch: int) -> str:
-        """Store the rows of a batch durably, and return their name."""
+    def write(self, rows: DataFrame, epoch: int, query: str) -> str:
+        """Store the rows of a batch durably, and return their name.
+
+        ``query`` identifies the driver: a job of a killed one may write the same epoch meanwhile.
+        """
+        name = f"{epoch}-{query}"
         for source in self.rows.sources:
-            folder = self._folder(str(epoch), source)
+            folder = self._folder(name, source)
             found = self.rows.of_source(source, rows)
             found.write.mode("overwrite").parquet(uri_of(folder))
             _sync(folder)
-        return str(epoch)
+        return name
 
     def read(self, session: SparkSession, source: str, names: Sequence[str]) -> DataFrame:
         """Return the stored rows of a source. Raises ``RestoreError`` if some are missing."""
