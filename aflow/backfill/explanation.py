@@ -88,7 +88,7 @@ class _PlanText:
                 else "the records that the live job has not read, as rows"
             )
             yield f"fragment {fragment.index}: {rows} given for source {head.name!r}, in any order"
-        calls = {} if self._live is None else self._live.calls.get(fragment.index, {})
+        calls = None if self._live is None else self._live.calls.get(fragment.index)
         if calls:
             yield f"  first ends the calls that were under way in {', '.join(calls)}"
         yield f"  {self._step(fragment, head)}"

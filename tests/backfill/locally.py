@@ -22,6 +22,7 @@ from aflow.backfill.fragment_run import (
     run_fragment,
 )
 from aflow.backfill.fragments import Exit, Fragment, FragmentPlan
+from aflow.backfill.live_savepoint import LiveCalls
 from aflow.backfill.merge import BlockMerger
 from aflow.backfill.portable_fragment import portable_copy
 from aflow.backfill.resources import FragmentResources
@@ -169,7 +170,7 @@ async def run_locally(
     left: list[tuple[Fragment, int, FragmentResult]] = []
     parallelism = partition(plan.fragments[0], KeyGroupRange(0, 1)).subtasks
     for fragment in plan.fragments:
-        carried = {} if calls is None else calls(fragment)
+        carried: LiveCalls = {} if calls is None else calls(fragment)
         parts = list(enumerate(ranges(plan.key_groups, parallelism)))
         if carried and not fragment.keyed:
             parts.append((parallelism, KeyGroupRange(0, 1)))

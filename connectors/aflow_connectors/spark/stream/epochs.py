@@ -29,6 +29,7 @@ from uuid import uuid4
 from aflow.backfill.epoch_state import EpochState
 from aflow.backfill.epoch_time import StreamWatermarks
 from aflow.backfill.fragments import Fragment, FragmentPlan
+from aflow.backfill.live_savepoint import LiveCalls
 from aflow.backfill.stream_progress import (
     BatchReport,
     EpochPosition,
@@ -433,11 +434,11 @@ class Epochs:
         )
 
     def _function(self, fragment: Fragment, epoch: TaskEpoch) -> MapBatches:
-        calls = self.state.calls_in(fragment) if fragment.keyed else {}
+        calls: LiveCalls = self.state.calls_in(fragment) if fragment.keyed else {}
         return self._mapped(fragment, EpochContext(epoch, self.state.files_of(fragment), calls))
 
     def _calls(self, fragment: Fragment, epoch: TaskEpoch) -> MapBatches | None:
-        calls = {} if fragment.keyed else self.state.calls_in(fragment)
+        calls: LiveCalls = {} if fragment.keyed else self.state.calls_in(fragment)
         context = EpochContext(epoch, None, calls, has_rows=False)
         return self._mapped(fragment, context) if calls else None
 
