@@ -102,10 +102,10 @@ class _Exempt:
 def pytest_runtest_setup(item: pytest.Item) -> None:
     """Exempt what earlier files left, such as the results of a session's fixture, before the first test of a file.
 
-    Some benchmarks and tests end the exemption, of the collected tests too, so it is also made before the next test.
+    Some tests end the exemption, of the collected tests too.
     """
     file, _, _ = item.location
-    if file != _Exempt.file or not gc.get_freeze_count():
+    if file != _Exempt.file:
         _Exempt.file = file
         gc.collect()
         gc.freeze()
