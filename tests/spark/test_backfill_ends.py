@@ -98,8 +98,9 @@ async def test_a_cancelled_backfill_cancels_its_spark_job_and_leaves_no_files(
 
     assert jobs(spark) == []
     assert list(tmp_path.iterdir()) == []
-    # Those of anyio are kept for who needs one next.
-    pooled = [one for one in threading.enumerate() if "AnyIO" in one.name]
+    # Those of anyio and of the event loop are kept for who needs one next.
+    pools = ("AnyIO", "asyncio_")
+    pooled = [one for one in threading.enumerate() if one.name.startswith(pools)]
     assert threading.active_count() - len(pooled) <= threads
 
 
