@@ -66,5 +66,7 @@ async def test_later_epochs_make_fewer_calls_than_the_first_one(
     of_source, of_keyed = calls.of_fragments
     assert len(of_source) >= 3  # two batches, and an epoch without rows
     assert max(of_source[:2]) <= 40
-    # The columns by which rows are ordered, and the empty reports, are made once.
-    assert max(of_keyed[1:]) <= of_keyed[0] - 40
+    # The columns by which rows are ordered, and the empty reports, are made once. The first epoch also looks up the
+    # classes of the JVM that no earlier test has used.
+    assert max(of_keyed[1:]) < of_keyed[0]
+    assert max(of_keyed[1:]) <= 65
