@@ -75,7 +75,11 @@ async def live_leg(sink: SparkSink[Sum], folder: Path, monkeypatch: pytest.Monke
     ) as job:
         while len(asked) < READ - len(UNANSWERED):  # noqa: ASYNC110 - a list is no event
             await asyncio.sleep(0.01)
-        await job.checkpoint()  # which commits the results so far
+        before, results = -1, 0
+        while before != results:  # what the calls that were answered have made due
+            before = results
+            await job.checkpoint()  # which commits the results so far
+            results = job.metrics().steps["sums"].records_in
         await job.savepoint(folder)
         await job.cancel()
     monkeypatch.setattr("tests.spark.test_live_savepoint.answered", None)
