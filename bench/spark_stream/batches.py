@@ -23,6 +23,8 @@ pq: Any = import_module("pyarrow.parquet")
 COLUMNS: Final = "who string, at long, price long"
 #: Key of the record that closes all windows. Its own window stays open.
 CLOSING: Final = "closing"
+#: Time (ms) of the first event. At 0, ``transformWithState`` takes events for late: its first watermark is 0.
+_BEGIN: Final = WINDOW
 #: Files of a batch: Spark reads one small file in one task.
 _FILES: Final = 2
 
@@ -51,7 +53,7 @@ class Batches:
     @property
     def end(self) -> int:
         """Return the end (ms) of the last window that has events."""
-        return ((self._total - 1) // self.window_rows + 1) * WINDOW
+        return _BEGIN + ((self._total - 1) // self.window_rows + 1) * WINDOW
 
     def write(self, folder: Path) -> Path:
         """Write the files, and return their folder."""
@@ -76,11 +78,11 @@ class Batches:
                 ids = np.arange(first, stop, dtype="int64")
                 yield _table(
                     pc.cast(pa.array(ids * 7919 % self.keys), pa.string()),
-                    ids * WINDOW // self.window_rows,
+                    _BEGIN + ids * WINDOW // self.window_rows,
                     ids % 100,
                 )
             start += size
-        yield _table([CLOSING], [self.end], [0])
+        yield _table([CLOSING], [self.end + 1], [0])  # watermarks are 1 ms behind it
 
 
 def _table(who: Any, at: Any, price: Any) -> Any:
