@@ -96,7 +96,10 @@ def test_without_a_name_the_benchmarks_are_listed(
     [
         (["stateless", "--only", "map"], "stateless takes no --only: it is for crash, connectors"),
         (["all", "--only", "q1"], "all takes no --only"),
-        (["crash", "--only", "q1"], "--only: crash kills pipelines, service, stream, stream-workers"),
+        (
+            ["crash", "--only", "q1"],
+            "--only: crash kills pipelines, service, stream, stream-workers",
+        ),
         (["crash", "--rounds", "2"], "crash takes no --rounds: it is for all, a benchmark"),
         (["stateless", "--history"], "stateless takes no --history: it is for all"),
         (["stateless", "--kills", "225"], "stateless takes no --kills: it is for crash"),
