@@ -151,7 +151,7 @@ class EventTimeOperator(Operator):
         if isinstance(generator, BoundedOutOfOrderness):
             self._bounded(split.id, generator, batch, times)
         elif self.from_source:
-            self.check_range(batch, times)
+            self._bounds.saw(self.check_range(batch, times))
             self._emit(Batch(batch.values, times), ())
         else:
             cuts = self._punctuated(split, batch, times)
@@ -369,12 +369,11 @@ class EventTimeOperator(Operator):
             return Stamped(batch, batch.timestamps)
         return stamped(self, time, batch)
 
-    def check_range(self, batch: Batch[Any], times: Sequence[Timestamp]) -> None:
-        """Note the newest timestamp. Raises ``OperatorError`` for a record with one of more than 64 bits."""
+    def check_range(self, batch: Batch[Any], times: Sequence[Timestamp]) -> Timestamp:
+        """Return the newest timestamp. Raises ``OperatorError`` for a record with one of more than 64 bits."""
         newest = max(times)
         if newest <= MAX_TIMESTAMP and min(times) >= MIN_TIMESTAMP:
-            self._bounds.newest = max(self._bounds.newest, newest)
-            return
+            return newest
         index = next(i for i, at in enumerate(times) if not MIN_TIMESTAMP <= at <= MAX_TIMESTAMP)
         beyond = FlowDefinitionError(
             f"event time {shown(times[index])} is outside of the 64 bits of epoch milliseconds; "
@@ -396,8 +395,7 @@ class EventTimeOperator(Operator):
         if newest > MAX_TIMESTAMP or not in_order or self.periods:
             self.check_range(batch, times)
             cuts = cuts_of(times, earned, behind, others, self.watermark, self.periods)
-        if newest > self._bounds.newest:
-            self._bounds.newest = newest
+        self._bounds.saw(newest)
         met: list[Timestamp] | None = None
         if self.sends_met:
             met = met_by(times, earned, behind, others, self.watermark)
@@ -410,7 +408,7 @@ class EventTimeOperator(Operator):
         self, split: SplitTime, batch: Batch[Any], times: Sequence[Timestamp]
     ) -> list[Cut]:
         """Return a cut after each record for which the generator of the user emitted a watermark."""
-        self.check_range(batch, times)
+        self._bounds.saw(self.check_range(batch, times))
         cuts: list[Cut] = []
         see = split.generator.on_event
         left = iter(batch.values)

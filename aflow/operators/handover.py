@@ -44,15 +44,8 @@ def begins_at(moment: Timestamp) -> tuple[bytes, ...]:
 
 def handed_over(snapshot: OperatorSnapshot, step: str) -> Timestamp | None:
     """Return the first timestamp that ``step`` takes; None: all. Raises ``RestoreError`` for an invalid state."""
-    moments: list[Timestamp] = []
-    for part in snapshot.operator.get(BEGINS, ()):
-        match PLAIN.decode(part):
-            case int(moment):
-                moments.append(moment)
-            case other:
-                raise RestoreError(f"step {step!r}: {shown(other)} is not a timestamp to begin at")
     # Each former subtask has a copy.
-    return max(moments, default=None)
+    return _latest(snapshot, BEGINS, f"step {step!r}", "is not a timestamp to begin at")
 
 
 def newest_stored(snapshot: OperatorSnapshot, step: str) -> Timestamp | None:
@@ -60,13 +53,18 @@ def newest_stored(snapshot: OperatorSnapshot, step: str) -> Timestamp | None:
 
     Raises ``RestoreError`` for an invalid state.
     """
+    return _latest(snapshot, NEWEST, f"step {step!r}", "is no newest timestamp")
+
+
+def _latest(snapshot: OperatorSnapshot, name: str, step: str, problem: str) -> Timestamp | None:
+    """Return the latest timestamp in a state; None if there is none. ``problem`` is said of another value."""
     moments: list[Timestamp] = []
-    for part in snapshot.operator.get(NEWEST, ()):
+    for part in snapshot.operator.get(name, ()):
         match PLAIN.decode(part):
             case int(moment):
                 moments.append(moment)
             case other:
-                raise RestoreError(f"step {step!r}: {shown(other)} is no newest timestamp")
+                raise RestoreError(f"{step}: {shown(other)} {problem}")
     return max(moments, default=None)
 
 
@@ -79,6 +77,12 @@ class TimeBounds:
         #: Records before this time were processed by a backfill, and are skipped; None without a backfill.
         self.begins: Timestamp | None = None
         self.newest: Timestamp = MIN_TIMESTAMP
+
+    def saw(self, newest: Timestamp) -> None:
+        """Note the newest timestamp of a batch."""
+        # Hot path: once for each batch.
+        if newest > self.newest:
+            self.newest = newest
 
     def stored(self) -> dict[str, tuple[bytes, ...]]:
         """Return both as operator state."""
