@@ -15,6 +15,7 @@ from typing import Final, TypeAlias, cast
 from aflow.errors import RestoreError
 from aflow.model.codecs import PLAIN
 from aflow.model.time import Timestamp
+from aflow.operators.key_timers import TIMER_NAMES
 from aflow.runtime.checkpoints.directory.files import DISK, load_now, reason
 from aflow.runtime.checkpoints.directory.names import manifest_name, manifest_numbers
 from aflow.runtime.checkpoints.directory.paths import local_folder
@@ -27,7 +28,7 @@ from aflow.state.stored_entries import Entries
 from aflow.state.stored_values import json_line, key_value, opened, state_value
 
 #: Names under which timers are stored.
-_TIMERS: Final = frozenset({"@event timers", "@processing timers"})
+_TIMERS: Final = frozenset(TIMER_NAMES.values())
 
 #: Prefix of the times at which states of the same key were last accessed.
 _TOUCHED: Final = f"{RESERVED}touched "

@@ -30,7 +30,7 @@ from typing import Final, TypeAlias
 
 from aflow.backfill.contents import newest_manifest
 from aflow.backfill.fragments import Fragment, FragmentPlan
-from aflow.backfill.savepoint_steps import ReadStep
+from aflow.backfill.savepoint_steps import ReadStep, read_steps
 from aflow.connect import Position
 from aflow.errors import RestoreError, readable
 from aflow.graph.flow_graph import FlowGraph
@@ -41,19 +41,15 @@ from aflow.operators.calls.stored_fences import FENCES
 from aflow.operators.calls.stored_results import RESULTS
 from aflow.operators.group_watermarks import stored_watermark
 from aflow.operators.handover import BEGINS, NEWEST, handed_over, newest_stored, watermark_before
+from aflow.operators.key_timers import TIMER_NAMES
 from aflow.operators.split_watermarks import STATE, RestoredWatermarks
-from aflow.runtime.checkpoints.directory.files import DISK
 from aflow.runtime.checkpoints.directory.paths import local_folder
-from aflow.runtime.checkpoints.directory.reader import ReadSource, read_chain
 from aflow.runtime.checkpoints.sections import IN_FLIGHT, PENDING, PROGRESS, WAITING, read_progress
 from aflow.state.read_errors import wrap_read_errors
-from aflow.state.snapshot import OperatorSnapshot, merge
+from aflow.state.snapshot import OperatorSnapshot
 
 #: State of steps that make calls, which a step of another kind does not read.
 _OF_CALLS: Final = frozenset({CALLS, RESULTS, FENCES})
-
-_PROCESSING_TIMERS: Final = "@processing timers"
-
 
 LiveCalls: TypeAlias = Mapping[str, OperatorSnapshot]
 """Stored calls that were under way in some steps, by step."""
@@ -95,14 +91,12 @@ class LiveSavepoint:
         Raises ``RestoreError`` for files that are missing or damaged.
         """
         manifest, folder = newest_manifest(self.folder)
-        files = ReadSource(DISK, folder)
         found: dict[str, dict[str, StoredPosition]] = {}
-        for step in manifest.steps:
-            with wrap_read_errors(f"the state of step {step.name!r} in {folder}"):
-                chains = (read_chain(step.name, one.chain, files) for one in step.subtasks)
-                merged = merge(one.restricted_to(()) for one in chains)
-                if PROGRESS in merged.operator:
-                    found[step.name] = dict(_positions(step.name, merged))
+        for one in read_steps(manifest, folder):
+            if PROGRESS in one.of_operator.operator:
+                source = one.step.name
+                with wrap_read_errors(f"the state of step {source!r} in {folder}"):
+                    found[source] = dict(_positions(source, one.of_operator))
         return found
 
 
@@ -179,7 +173,7 @@ def _refuse_processing_time(folder: Path, graph: FlowGraph, steps: Mapping[str, 
         found = steps.get(node.name)
         if found is None:
             continue
-        if _PROCESSING_TIMERS in found.contents.others:
+        if TIMER_NAMES[TimeDomain.PROCESSING] in found.contents.others:
             raise RestoreError(
                 f"step {node.name!r} has timers of processing time in {folder}, and rows have no clock by which they "
                 f"could fire: take a savepoint when they have fired, or continue with a live job"
