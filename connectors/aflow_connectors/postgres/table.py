@@ -86,9 +86,8 @@ class TableColumns:
 
         def convert(rows: Sequence[Sequence[object]]) -> list[CopyRow]:
             if plain.has(rows):
-                if (
-                    rows and type(rows[0]) is not tuple
-                ):  # of NamedTuples, which take the client twice the time
+                if rows and type(rows[0]) is not tuple:
+                    # The client takes twice the time for NamedTuples.
                     return list[CopyRow](map(tuple, rows))
                 return cast("list[CopyRow]", rows)
             return list[CopyRow](self.lines(rows))

@@ -62,4 +62,5 @@ async def test_a_removal_makes_room_although_its_caller_is_cancelled() -> None:
     await asyncio.wait([releasing])
 
     await log.room(50, 30)
+    assert log.has_room(50)
     await log.close()
